@@ -1,0 +1,76 @@
+//! Who may run now, who waits, and who is told to come back later.
+
+/// How many executions there may be, for one connection and for the whole server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    pub running_per_client: usize,
+    pub queued_per_client: usize,
+    pub running: usize,
+    pub queued: usize,
+}
+
+impl Default for Capacity {
+    fn default() -> Self {
+        Self { running_per_client: 16, queued_per_client: 1024, running: 64, queued: 16_384 }
+    }
+}
+
+/// How many there are right now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    pub running: usize,
+    pub queued: usize,
+}
+
+/// The server, or this client's share of it, is full. Trying later may work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Overloaded {
+    #[error("this connection has {0} executions waiting already; wait for some to end")]
+    Client(usize),
+    #[error("the server has {0} executions waiting already; try again later")]
+    Server(usize),
+}
+
+impl Capacity {
+    /// Decides whether one more execution may wait for its turn.
+    pub fn admit(&self, client: Load, server: Load) -> Result<(), Overloaded> {
+        if client.queued >= self.queued_per_client && client.running >= self.running_per_client {
+            return Err(Overloaded::Client(client.queued));
+        }
+        if server.queued >= self.queued {
+            return Err(Overloaded::Server(server.queued));
+        }
+        Ok(())
+    }
+
+    /// Decides whether a waiting execution of this client may start.
+    pub fn may_start(&self, client: Load, server: Load) -> bool {
+        client.running < self.running_per_client && server.running < self.running
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Capacity =
+        Capacity { running_per_client: 2, queued_per_client: 3, running: 4, queued: 5 };
+
+    fn load(running: usize, queued: usize) -> Load {
+        Load { running, queued }
+    }
+
+    #[test]
+    fn a_full_client_is_refused_and_a_full_server_too() {
+        assert_eq!(SMALL.admit(load(2, 2), load(4, 4)), Ok(()));
+        assert_eq!(SMALL.admit(load(2, 3), load(4, 4)), Err(Overloaded::Client(3)));
+        assert_eq!(SMALL.admit(load(1, 0), load(4, 5)), Err(Overloaded::Server(5)));
+    }
+
+    #[test]
+    fn an_execution_starts_when_its_client_and_the_server_have_room() {
+        assert!(SMALL.may_start(load(1, 9), load(3, 9)));
+        assert!(!SMALL.may_start(load(2, 0), load(3, 0)));
+        assert!(!SMALL.may_start(load(0, 0), load(4, 0)));
+    }
+}
