@@ -1,0 +1,88 @@
+//! For tests alone: a real spawner beside the test, as a child process.
+//!
+//! The spawner must have one thread, and a test process has several. So the test's own program is
+//! started again, and becomes a spawner before its `main` runs.
+
+use std::{
+    os::fd::AsRawFd as _,
+    path::Path,
+    process::{Child, Command},
+};
+
+use isolate::{
+    socket::PacketSocket,
+    spawner::{IdRange, Settings, Spawner, SpawnerError, enter_user_namespace},
+    sys,
+};
+
+/// Names the scratch directory, and so says that this process is to be a spawner.
+const ROLE: &str = "RINGFENCE_TEST_SPAWNER";
+
+/// The number of its socket.
+const SOCKET: &str = "RINGFENCE_TEST_SPAWNER_SOCKET";
+
+#[ctor::ctor(unsafe)]
+fn become_spawner_if_asked() {
+    let Some(scratch) = std::env::var_os(ROLE) else { return };
+    let code = match be_spawner(Path::new(&scratch)) {
+        Ok(()) => 0,
+        Err(error) => {
+            complain(&error);
+            1
+        }
+    };
+    sys::process::exit_now(code);
+}
+
+fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
+    let is_root = rustix::process::getuid().is_root();
+    if !is_root {
+        enter_user_namespace()?;
+    }
+    let settings = Settings {
+        instance: format!("ringfence-test-{}", std::process::id()),
+        scratch: scratch.to_owned(),
+        ids: is_root.then_some(IdRange::DEFAULT),
+    };
+    let number = std::env::var(SOCKET).ok().and_then(|number| number.parse().ok());
+    let socket = sys::process::inherited(number.unwrap_or(-1))
+        .map_err(|errno| SpawnerError::System { doing: "find the socket", errno })?;
+    Spawner::new(&settings)?.run(&PacketSocket::from_fd(socket), None)
+}
+
+#[expect(clippy::print_stderr, reason = "a test's child process has no log")]
+fn complain(error: &SpawnerError) {
+    let mut next: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = next {
+        eprintln!("spawner: {error}");
+        next = error.source();
+    }
+}
+
+/// A running spawner. It ends, with every slot, when the other end of its socket is closed.
+#[derive(Debug)]
+pub struct SpawnerProcess {
+    child: Child,
+    _scratch: tempfile::TempDir,
+}
+
+/// Starts a spawner and returns the daemon's end of its socket.
+pub fn start_spawner() -> std::io::Result<(PacketSocket, SpawnerProcess)> {
+    let (ours, theirs) = PacketSocket::pair()?;
+    let scratch = tempfile::tempdir()?;
+    let number = theirs.as_raw_fd();
+    rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
+    let child = Command::new(std::env::current_exe()?)
+        .env(ROLE, scratch.path())
+        .env(SOCKET, number.to_string())
+        .spawn()?;
+    Ok((ours, SpawnerProcess { child, _scratch: scratch }))
+}
+
+impl SpawnerProcess {
+    /// Waits for its end, which must be a good one.
+    pub fn wait(&mut self) -> std::io::Result<()> {
+        let status = self.child.wait()?;
+        if status.success() { Ok(()) } else { Err(std::io::Error::other(status.to_string())) }
+    }
+}
