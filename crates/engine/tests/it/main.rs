@@ -1,0 +1,6 @@
+//! Executions on a real engine with a real spawner.
+
+#[cfg(test)]
+mod executions;
+#[cfg(test)]
+mod node;
