@@ -12,7 +12,7 @@ pub mod tasks;
 
 use std::sync::Arc;
 
-use isolate::socket::PacketSocket;
+use isolate::{posture::Posture, socket::PacketSocket};
 use model::{
     admission::{Capacity, Load},
     limits::LimitPolicy,
@@ -39,6 +39,7 @@ pub struct Engine {
 
 #[derive(Debug)]
 struct Inner {
+    posture: Posture,
     limits: LimitPolicy,
     languages: Languages,
     queue: Arc<Queue>,
@@ -72,11 +73,14 @@ pub enum EngineError {
 }
 
 impl Engine {
-    /// Starts an engine over the socket to its spawner.
-    pub fn start(settings: Settings, spawner: PacketSocket) -> Result<Self, EngineError> {
+    /// Starts an engine over the socket to its spawner, once that has said hello.
+    pub async fn start(settings: Settings, spawner: PacketSocket) -> Result<Self, EngineError> {
         let tasks = Tasks::default();
-        let slots = Slots::new(spawner::connect(spawner, &tasks)?);
+        let spawner = spawner::connect(spawner, &tasks)?;
+        let posture = spawner.posture().await?;
+        let slots = Slots::new(spawner);
         let inner = Inner {
+            posture,
             limits: settings.limits,
             languages: settings.languages,
             queue: Queue::new(settings.capacity),
@@ -91,6 +95,11 @@ impl Engine {
         self.inner.languages.get(name)
     }
 
+    /// Returns which layers of isolation are active on this machine.
+    pub fn posture(&self) -> &Posture {
+        &self.inner.posture
+    }
+
     /// Returns what the operator allows at most.
     pub fn limit_policy(&self) -> LimitPolicy {
         self.inner.limits
@@ -98,6 +107,11 @@ impl Engine {
 
     pub fn load(&self) -> Load {
         self.inner.queue.load()
+    }
+
+    /// Ends every execution and the spawner. Nothing can be run afterwards.
+    pub fn close(&self) {
+        self.inner.slots.close();
     }
 
     /// Opens an account for one connection: its executions are counted and limited together.

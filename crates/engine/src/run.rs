@@ -10,10 +10,11 @@ use std::{
 use isolate::{
     cgroup::handles::Handles,
     slot::request,
-    wire::{Command, Report},
+    wire::{Command, Report, Seen},
 };
 use model::{
     execution::{Execution, Exit, Facts, Outcome, StopReason, Stream, Usage},
+    limits::Limits,
     units::ByteSize,
 };
 use tokio::{io::AsyncWriteExt as _, net::unix::pipe, sync::mpsc};
@@ -126,7 +127,7 @@ async fn run(
     let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(cannot("read stderr"))?;
 
     send(events, Event::Started).await;
-    let mut watch = Watch::start(control, cgroup, limits.timeout)?;
+    let mut watch = Watch::start(control, cgroup, &limits)?;
     let env = execution.env.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let code = feed(code, request(env, execution.code.as_bytes()));
     let stdin = feed(stdin, execution.stdin.into_bytes());
@@ -183,10 +184,11 @@ struct End {
 }
 
 impl Watch {
-    fn start(control: Control, cgroup: Handles, timeout: Duration) -> Result<Self, EngineError> {
-        control.send(&Command::Go { at_most: timeout + BACKSTOP })?;
+    fn start(control: Control, cgroup: Handles, limits: &Limits) -> Result<Self, EngineError> {
+        let watch_memory = cgroup.is_empty().then_some(limits.memory.as_bytes());
+        control.send(&Command::Go { at_most: limits.timeout + BACKSTOP, watch_memory })?;
         let started = Instant::now();
-        let until = tokio::time::Instant::from_std(started) + timeout;
+        let until = tokio::time::Instant::from_std(started) + limits.timeout;
         Ok(Self { control, cgroup, started, stopped_for: None, until })
     }
 
@@ -202,18 +204,20 @@ impl Watch {
     /// Reads what can be known only while init is still there, and lets it go.
     fn end(self, report: Result<Report, EngineError>) -> Result<End, EngineError> {
         let duration = self.started.elapsed();
-        let (exit, memory_ran_out) = match report {
-            Ok(Report::Exited { exit, memory_ran_out, .. }) => {
-                (Some(from_slot(exit)), memory_ran_out)
-            }
+        let (exit, seen) = match report {
+            Ok(Report::Exited { exit, seen }) => (Some(from_slot(exit)), seen),
             // The spawner had to end the whole slot, init with it.
-            Err(EngineError::InitGone) if self.stopped_for.is_some() => (None, false),
+            Err(EngineError::InitGone) if self.stopped_for.is_some() => (None, Seen::default()),
             Ok(Report::Broken(broken)) => return Err(broken.into()),
             Ok(Report::Ready) => return Err(EngineError::InitGone),
             Err(error) => return Err(error),
         };
-        let mut usage = self.cgroup.usage().map_err(cannot("read the usage"))?;
-        usage.oom_kills = usage.oom_kills.max(memory_ran_out.into());
+        let counted = self.cgroup.usage().map_err(cannot("read the usage"))?;
+        let usage = isolate::plan::Usage {
+            peak_memory: counted.peak_memory.max(seen.peak_memory),
+            cpu_time: counted.cpu_time.max(seen.cpu_time),
+            oom_kills: counted.oom_kills.max(seen.memory_ran_out.into()),
+        };
         Ok(End { exit, stopped_for: self.stopped_for, duration, usage })
     }
 }

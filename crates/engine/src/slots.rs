@@ -51,6 +51,11 @@ impl Slots {
         Ok(Slot { number, control, ends: Ends { stdin, stdout, stderr, code }, cgroup })
     }
 
+    /// Ends every slot, for good.
+    pub(crate) fn close(&self) {
+        self.spawner.close();
+    }
+
     /// Has a slot ended whose own init does not answer.
     pub(crate) async fn destroy(&self, slot: SlotNumber) -> Result<(), EngineError> {
         self.spawner.destroy(slot).await

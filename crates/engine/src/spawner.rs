@@ -9,6 +9,7 @@ use std::{
 
 use isolate::{
     plan::SlotSpec,
+    posture::Posture,
     slot::SlotEnds,
     socket::PacketSocket,
     wire::{self, CgroupFile, Notice, Order},
@@ -16,7 +17,7 @@ use isolate::{
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    sync::oneshot,
+    sync::{oneshot, watch},
 };
 
 use crate::{EngineError, tasks::Tasks};
@@ -31,6 +32,7 @@ pub(crate) struct Spawner {
 struct Shared {
     socket: AsyncFd<PacketSocket>,
     state: Mutex<State>,
+    posture: watch::Sender<Option<Posture>>,
 }
 
 #[derive(Debug, Default)]
@@ -46,15 +48,23 @@ pub(crate) struct SlotNumber(u64);
 
 /// Takes the socket over and starts reading notices from it.
 pub(crate) fn connect(socket: PacketSocket, tasks: &Tasks) -> Result<Spawner, EngineError> {
-    let socket = watch(socket).map_err(EngineError::Socket)?;
-    let spawner =
-        Spawner { shared: Arc::new(Shared { socket, state: Mutex::new(State::default()) }) };
+    let socket = register(socket).map_err(EngineError::Socket)?;
+    let state = Mutex::new(State::default());
+    let posture = watch::Sender::new(None);
+    let spawner = Spawner { shared: Arc::new(Shared { socket, state, posture }) };
     let reader = spawner.clone();
     tasks.start("spawner notices", async move { reader.read_notices().await });
     Ok(spawner)
 }
 
 impl Spawner {
+    /// Returns what slots are made of here, once the spawner has said so.
+    pub(crate) async fn posture(&self) -> Result<Posture, EngineError> {
+        let mut said = self.shared.posture.subscribe();
+        let posture = said.wait_for(Option::is_some).await.or(Err(EngineError::SpawnerGone))?;
+        posture.clone().ok_or(EngineError::SpawnerGone)
+    }
+
     /// Asks for a slot and returns its ends. Its init says on its own when it is ready.
     pub(crate) async fn make(&self, spec: SlotSpec) -> Result<(SlotNumber, SlotEnds), EngineError> {
         let (made, is_made) = oneshot::channel();
@@ -71,6 +81,12 @@ impl Spawner {
         self.order(&Order::Make { slot, spec }).await?;
         let ends = is_made.await.unwrap_or(Err(EngineError::SpawnerGone))?;
         Ok((SlotNumber(slot), ends))
+    }
+
+    /// Lets the spawner go. It ends every slot, and then itself.
+    pub(crate) fn close(&self) {
+        // It may be gone already.
+        let _ = rustix::net::shutdown(self.shared.socket.get_ref(), rustix::net::Shutdown::Both);
     }
 
     /// Has a slot ended that does not end by itself.
@@ -109,6 +125,7 @@ impl Spawner {
 
     fn take(&self, notice: Notice, fds: Vec<OwnedFd>) {
         match notice {
+            Notice::Hello { posture } => drop(self.shared.posture.send_replace(Some(posture))),
             Notice::Made { slot, cgroup } => self.answer(slot, || ends(cgroup, fds)),
             Notice::Failed { slot, broken } => self.answer(slot, || Err(broken.into())),
             Notice::Gone { slot } => tracing::trace!(slot, "slot gone"),
@@ -139,7 +156,7 @@ fn ends(kinds: Vec<CgroupFile>, fds: Vec<OwnedFd>) -> Result<SlotEnds, EngineErr
     SlotEnds::new(kinds, fds).ok_or(EngineError::MissingDescriptors)
 }
 
-fn watch(socket: PacketSocket) -> io::Result<AsyncFd<PacketSocket>> {
+fn register(socket: PacketSocket) -> io::Result<AsyncFd<PacketSocket>> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     #[expect(
         deprecated,
@@ -157,7 +174,7 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(socket: PacketSocket) -> io::Result<Self> {
-        Ok(Self { socket: watch(socket)? })
+        Ok(Self { socket: register(socket)? })
     }
 
     /// Sends a command. It is small and the socket is empty, so this never has to wait.

@@ -17,6 +17,7 @@ use rustix::{
     io::Errno,
 };
 
+use crate::posture::CgroupVersion as Version;
 use find::Mounted;
 
 /// The controllers that a slot needs.
@@ -28,13 +29,6 @@ pub struct Cgroups {
     name: String,
     trees: Vec<Tree>,
     version: Version,
-}
-
-/// Which kind of controllers hold the limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    V1,
-    V2,
 }
 
 /// One mounted hierarchy, and our directory in it.

@@ -5,6 +5,7 @@
 //! up. Init knows no business rules; it reports the step that broke and ends.
 
 mod launch;
+mod memory;
 mod privileges;
 mod root;
 mod supervise;

@@ -6,6 +6,7 @@
 //! nothing of executions, languages, the store or the wire.
 
 pub mod plan;
+pub mod posture;
 pub mod socket;
 pub mod sys;
 pub mod wire;

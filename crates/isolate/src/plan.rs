@@ -55,7 +55,7 @@ pub struct Plan {
     pub init_filter: Vec<u8>,
     /// Whether init and user code have different users. Without a range of ids they cannot.
     pub identity: Identity,
-    /// How many `cgroup.procs` descriptors come with the plan.
+    /// How many `cgroup.procs` descriptors come with the plan. None: limits are soft.
     pub cgroups: usize,
     /// Whether a descriptor that becomes readable when memory ran out comes with the plan.
     pub has_oom_event: bool,

@@ -4,6 +4,7 @@
 
 mod ids;
 mod make;
+mod posture;
 mod process;
 
 pub use ids::IdRange;
@@ -25,6 +26,7 @@ use rustix::{
 use crate::{
     cgroup::{CgroupError, Cgroups, Group},
     plan::SlotSpec,
+    posture::Posture,
     root::{RootError, Template},
     seccomp::SeccompError,
     socket::PacketSocket,
@@ -36,8 +38,6 @@ use ids::Ids;
 /// What the spawner needs to know at its start.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Tells the cgroups of servers on one machine apart.
-    pub instance: String,
     /// An empty directory where the root of slots is put together, in a mount namespace of our
     /// own: on the host it stays empty.
     pub scratch: PathBuf,
@@ -54,8 +54,6 @@ pub enum SpawnerError {
         #[source]
         errno: Errno,
     },
-    #[error("no cgroups for slots")]
-    Cgroups(#[from] CgroupError),
     #[error("no root for slots")]
     Root(#[from] RootError),
     #[error("no system call filter for slots")]
@@ -69,7 +67,8 @@ fn doing(doing: &'static str) -> impl Fn(Errno) -> SpawnerError {
 /// The spawner, ready to take orders.
 #[derive(Debug)]
 pub struct Spawner {
-    cgroups: Cgroups,
+    posture: Posture,
+    cgroups: Option<Cgroups>,
     template: Template,
     ids: Ids,
     init: OwnedFd,
@@ -85,7 +84,7 @@ pub struct Spawner {
 struct Slot {
     number: u64,
     pidfd: OwnedFd,
-    group: Group,
+    group: Option<Group>,
     id: u32,
 }
 
@@ -96,15 +95,20 @@ struct Happened {
 }
 
 impl Spawner {
-    /// Prepares what all slots share.
-    pub fn new(settings: &Settings) -> Result<Self, SpawnerError> {
-        let cgroups = Cgroups::open(&settings.instance)?;
+    /// Prepares what all slots share. Whoever comes here without cgroups has chosen to: slots
+    /// then have soft limits.
+    pub fn new(
+        settings: &Settings,
+        cgroups: Result<Cgroups, CgroupError>,
+    ) -> Result<Self, SpawnerError> {
         sys::process::unshare_mounts().map_err(doing("make a mount namespace"))?;
         let private = rustix::mount::MountPropagationFlags::PRIVATE
             | rustix::mount::MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).map_err(doing("make mounts private"))?;
+        let posture = posture::of(&cgroups, settings.ids);
         Ok(Self {
-            cgroups,
+            posture,
+            cgroups: cgroups.ok(),
             template: Template::build(&settings.scratch)?,
             ids: Ids::new(settings.ids),
             init: make::sealed_program(init_image::INIT)
@@ -125,6 +129,8 @@ impl Spawner {
     ) -> Result<(), SpawnerError> {
         let signals = sys::signal::as_descriptor(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT])
             .map_err(doing("watch signals"))?;
+        self.post(&Notice::Hello { posture: self.posture.clone() }, Vec::new());
+        self.flush(socket)?;
         loop {
             let happened = self.wait(socket, &signals)?;
             self.flush(socket)?;
@@ -232,7 +238,9 @@ impl Spawner {
     /// With the last process of a pid namespace all others in it are gone, so its cgroup is empty.
     fn clear_away(&mut self, pid: Pid) -> Result<(), SpawnerError> {
         let Some(slot) = self.slots.remove(&pid) else { return Ok(()) };
-        self.cgroups.remove(&slot.group).map_err(doing("remove a cgroup"))?;
+        if let (Some(cgroups), Some(group)) = (&self.cgroups, &slot.group) {
+            cgroups.remove(group).map_err(doing("remove a cgroup"))?;
+        }
         self.ids.give_back(slot.id);
         self.post(&Notice::Gone { slot: slot.number }, Vec::new());
         Ok(())
@@ -255,6 +263,6 @@ impl Spawner {
 
 fn kill(slot: &Slot) {
     // Whoever is gone already needs no killing, and init's end takes the rest along.
-    let _ = slot.group.kill();
+    let _ = slot.group.as_ref().map(Group::kill);
     let _ = pidfd_send_signal(&slot.pidfd, Signal::KILL);
 }

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::plan::{Broken, Exit, Plan, SlotSpec};
+use crate::{
+    plan::{Broken, Exit, Plan, SlotSpec},
+    posture::Posture,
+};
 
 const VERSION: u8 = 1;
 
@@ -27,6 +30,8 @@ pub enum Order {
 /// What the spawner tells the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
+    /// The first notice: what slots are made of here.
+    Hello { posture: Posture },
     /// The slot is being made; its descriptors come along. Init says `Ready` when it is.
     Made { slot: u64, cgroup: Vec<CgroupFile> },
     /// The slot cannot be made.
@@ -58,9 +63,11 @@ pub enum CgroupFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     Plan(Box<Plan>),
-    /// The request is on its way to the program; it may run this long.
+    /// The request is on its way to the program; it may run this long. Without a cgroup init
+    /// itself looks after the memory.
     Go {
         at_most: Duration,
+        watch_memory: Option<u64>,
     },
     Kill,
 }
@@ -74,9 +81,17 @@ pub enum Report {
     /// rest at the cgroup's word that memory ran out, before the kernel killed and counted any.
     Exited {
         exit: Exit,
-        cpu_time: Duration,
-        memory_ran_out: bool,
+        seen: Seen,
     },
+}
+
+/// What init itself saw of a program. The cgroup's counters, where there is one, say more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    pub cpu_time: Duration,
+    /// Only where init looked after the memory.
+    pub peak_memory: u64,
+    pub memory_ran_out: bool,
 }
 
 /// A packet could not be understood.
@@ -123,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_cut_or_empty_packet_is_refused() {
-        let packet = encode(&Command::Go { at_most: Duration::from_secs(9) }).unwrap();
+        let go = Command::Go { at_most: Duration::from_secs(9), watch_memory: Some(1) };
+        let packet = encode(&go).unwrap();
         assert!(matches!(decode::<Command>(&[]), Err(WireError::Empty)));
         for end in 1..packet.len() {
             assert!(decode::<Command>(&packet[..end]).is_err(), "{end}");

@@ -10,6 +10,7 @@ use std::{
 };
 
 use isolate::{
+    cgroup::Cgroups,
     socket::PacketSocket,
     spawner::{IdRange, Settings, Spawner, SpawnerError, enter_user_namespace},
     sys,
@@ -36,18 +37,17 @@ fn become_spawner_if_asked() {
 
 fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
     let is_root = rustix::process::getuid().is_root();
+    let instance = format!("ringfence-test-{}", std::process::id());
+    let cgroups = Cgroups::open(&instance);
     if !is_root {
         enter_user_namespace()?;
     }
-    let settings = Settings {
-        instance: format!("ringfence-test-{}", std::process::id()),
-        scratch: scratch.to_owned(),
-        ids: is_root.then_some(IdRange::DEFAULT),
-    };
+    let settings =
+        Settings { scratch: scratch.to_owned(), ids: is_root.then_some(IdRange::DEFAULT) };
     let number = std::env::var(SOCKET).ok().and_then(|number| number.parse().ok());
     let socket = sys::process::inherited(number.unwrap_or(-1))
         .map_err(|errno| SpawnerError::System { doing: "find the socket", errno })?;
-    Spawner::new(&settings)?.run(&PacketSocket::from_fd(socket), None)
+    Spawner::new(&settings, cgroups)?.run(&PacketSocket::from_fd(socket), None)
 }
 
 #[expect(clippy::print_stderr, reason = "a test's child process has no log")]
@@ -80,6 +80,10 @@ pub fn start_spawner() -> std::io::Result<(PacketSocket, SpawnerProcess)> {
 }
 
 impl SpawnerProcess {
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for its end, which must be a good one.
     pub fn wait(&mut self) -> std::io::Result<()> {
         let status = self.child.wait()?;

@@ -17,7 +17,7 @@ use model::{
 /// An engine with its spawner. Dropping it ends both.
 pub(crate) struct Node {
     pub(crate) engine: Engine,
-    _spawner: SpawnerProcess,
+    spawner: SpawnerProcess,
 }
 
 /// Everything that a client saw of one execution.
@@ -39,11 +39,19 @@ impl Seen {
     }
 }
 
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.engine.close();
+        let end = self.spawner.wait();
+        assert!(end.is_ok() || std::thread::panicking(), "spawner: {end:?}");
+    }
+}
+
 impl Node {
-    pub(crate) fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let (socket, spawner) = start_spawner().unwrap();
         let settings = Settings { languages: Languages::installed(), ..Settings::default() };
-        Self { engine: Engine::start(settings, socket).unwrap(), _spawner: spawner }
+        Self { engine: Engine::start(settings, socket).await.unwrap(), spawner }
     }
 
     pub(crate) async fn run(&self, execution: Execution) -> Seen {

@@ -17,6 +17,11 @@ impl Handles {
         Self { files }
     }
 
+    /// Whether there is no cgroup behind this: limits are soft.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
     /// Sets how much memory the slot may use, swap included.
     pub fn limit_memory(&self, bytes: u64) -> Result<(), Errno> {
         let text = bytes.to_string();

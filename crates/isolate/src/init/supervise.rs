@@ -13,12 +13,13 @@ use rustix::{
     },
 };
 
+use super::memory::{self, MemoryWatch};
 use super::{Ready, report, wait_for_the_end};
 use crate::{
     plan::{Broken, Exit, Step},
     socket::PacketSocket,
     sys,
-    wire::{self, Command, Report},
+    wire::{self, Command, Report, Seen},
 };
 
 /// Runs until the program has ended and the daemon has let go, or the daemon is gone.
@@ -32,55 +33,115 @@ pub(super) fn run(control: &PacketSocket, ready: &Ready) {
     }
 }
 
+/// What may end a program while it runs, and what init saw of it.
+struct Watch<'a> {
+    control: &'a PacketSocket,
+    ready: &'a Ready,
+    deadline: OwnedFd,
+    memory: Option<MemoryWatch>,
+    memory_ran_out: bool,
+}
+
 /// Waits for the end of the program. `None` when the daemon is gone before that.
 fn watch(control: &PacketSocket, ready: &Ready) -> Result<Option<Report>, Errno> {
-    let deadline =
-        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    let mut memory_ran_out = false;
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    let deadline = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+    let mut watch = Watch { control, ready, deadline, memory: None, memory_ran_out: false };
     loop {
-        let mut watched = vec![
-            PollFd::new(control, PollFlags::IN),
-            PollFd::new(&ready.signals, PollFlags::IN),
-            PollFd::new(&deadline, PollFlags::IN),
-        ];
-        watched.extend(ready.oom_event.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
-        match poll(&mut watched, None) {
-            Err(Errno::INTR) => continue,
-            other => other?,
-        };
-        let happened: Vec<bool> = watched.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if happened[0] {
+        let happened = watch.wait()?;
+        if happened.control {
             match control.receive(RecvFlags::empty())? {
                 None => return Ok(None),
-                Some(packet) => obey(&packet.bytes, &deadline)?,
+                Some(packet) => watch.obey(&packet.bytes)?,
             }
         }
-        if happened[1] {
+        if happened.child {
             while sys::signal::next(&ready.signals)?.is_some() {}
             if let Some(exit) = reap(ready.main.pid)? {
-                return Ok(Some(ending(ready, exit, memory_ran_out)?));
+                return Ok(Some(watch.ending(exit)?));
             }
         }
-        if happened[2] {
-            drain(&deadline);
+        if happened.deadline {
+            drain(&watch.deadline);
             kill_all()?;
         }
         // Half a program is no use: when memory runs out everything goes.
-        if let Some(event) = &ready.oom_event
-            && happened[3]
-        {
-            drain(event);
-            memory_ran_out = true;
+        if happened.memory {
+            ready.oom_event.as_ref().inspect(|event| drain(event));
+            watch.memory_ran_out = true;
             kill_all()?;
         }
     }
 }
 
-fn obey(packet: &[u8], deadline: &OwnedFd) -> Result<(), Errno> {
-    match wire::decode(packet).or(Err(Errno::BADMSG))? {
-        Command::Plan(_) => Err(Errno::BADMSG),
-        Command::Go { at_most } => arm(deadline, at_most),
-        Command::Kill => kill_all(),
+/// The events that init waits for.
+#[expect(clippy::struct_excessive_bools, reason = "one for each source of events")]
+struct Happened {
+    control: bool,
+    child: bool,
+    deadline: bool,
+    memory: bool,
+}
+
+impl Watch<'_> {
+    fn wait(&mut self) -> Result<Happened, Errno> {
+        let mut watched = vec![
+            PollFd::new(self.control, PollFlags::IN),
+            PollFd::new(&self.ready.signals, PollFlags::IN),
+            PollFd::new(&self.deadline, PollFlags::IN),
+        ];
+        watched.extend(self.ready.oom_event.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        let pause = self.memory.as_ref().map(|_| memory::PAUSE);
+        match poll(&mut watched, pause.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(other) => return Err(other),
+        }
+        let is_set = |index: usize| watched.get(index).is_some_and(|fd| !fd.revents().is_empty());
+        let passed = self.memory.as_mut().is_some_and(MemoryWatch::look);
+        Ok(Happened {
+            control: is_set(0),
+            child: is_set(1),
+            deadline: is_set(2),
+            memory: is_set(3) || (passed && !self.memory_ran_out),
+        })
+    }
+
+    fn obey(&mut self, packet: &[u8]) -> Result<(), Errno> {
+        match wire::decode(packet).or(Err(Errno::BADMSG))? {
+            Command::Plan(_) => Err(Errno::BADMSG),
+            Command::Go { at_most, watch_memory } => {
+                self.memory = watch_memory.map(MemoryWatch::new);
+                arm(&self.deadline, at_most)
+            }
+            Command::Kill => kill_all(),
+        }
+    }
+
+    /// Ends what the program left behind, and says how it ended.
+    fn ending(self, exit: Exit) -> Result<Report, Errno> {
+        kill_all()?;
+        loop {
+            match wait(WaitOptions::empty()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::CHILD) => break,
+                Err(other) => return Err(other),
+            }
+        }
+        // Every writer is dead, so this either has the whole word or is at its end.
+        let mut word = [0; 64];
+        let length = rustix::io::read(&self.ready.main.trouble, &mut word)?;
+        if length > 0 {
+            let unreadable = Broken { step: Step::Fork, errno: libc::EBADMSG };
+            return Ok(Report::Broken(wire::decode(&word[..length]).unwrap_or(unreadable)));
+        }
+        let used = sys::process::children_usage();
+        let seen = Seen {
+            cpu_time: used.cpu_time,
+            // A short program may end between two looks.
+            peak_memory: self.memory.map_or(0, |memory| memory.peak().max(used.largest)),
+            memory_ran_out: self.memory_ran_out,
+        };
+        Ok(Report::Exited { exit, seen })
     }
 }
 
@@ -120,25 +181,4 @@ fn reap(main: Pid) -> Result<Option<Exit>, Errno> {
 
 fn exit_of(status: WaitStatus) -> Option<Exit> {
     status.exit_status().map(Exit::Code).or_else(|| status.terminating_signal().map(Exit::Signal))
-}
-
-/// Ends what the program left behind, and says how it ended.
-fn ending(ready: &Ready, exit: Exit, memory_ran_out: bool) -> Result<Report, Errno> {
-    kill_all()?;
-    loop {
-        match wait(WaitOptions::empty()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(Errno::CHILD) => break,
-            Err(other) => return Err(other),
-        }
-    }
-    // Every writer is dead, so this either has the whole word or is at its end.
-    let mut word = [0; 64];
-    let length = rustix::io::read(&ready.main.trouble, &mut word)?;
-    if length > 0 {
-        let unreadable = Broken { step: Step::Fork, errno: libc::EBADMSG };
-        return Ok(Report::Broken(wire::decode(&word[..length]).unwrap_or(unreadable)));
-    }
-    let cpu_time = sys::process::children_cpu_time();
-    Ok(Report::Exited { exit, cpu_time, memory_ran_out })
 }

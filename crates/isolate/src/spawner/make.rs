@@ -71,16 +71,23 @@ const MASKED: &[&str] = &[
 
 pub(super) fn slot(spawner: &mut Spawner, number: u64, spec: &SlotSpec) -> Result<Made, Broken> {
     let id = spawner.ids.take().ok_or(Broken { step: Step::Fork, errno: libc::EAGAIN })?;
-    let at = Broken::at(Step::Cgroup);
-    let group = spawner.cgroups.make(&format!("s{number}"), spec.max_processes).map_err(at);
-    let group = group.inspect_err(|_| spawner.ids.give_back(id))?;
-    match start(spawner, spec, &group, id) {
+    let group = match &spawner.cgroups {
+        Some(cgroups) => cgroups.make(&format!("s{number}"), spec.max_processes).map(Some),
+        None => Ok(None),
+    };
+    let group = group.map_err(|errno| {
+        spawner.ids.give_back(id);
+        Broken::at(Step::Cgroup)(errno)
+    })?;
+    match start(spawner, spec, group.as_ref(), id) {
         Ok(Started { pid, pidfd, cgroup, fds }) => {
             Ok(Made { pid, slot: Slot { number, pidfd, group, id }, cgroup, fds })
         }
         Err(broken) => {
             // Init has not been let in yet, so the group is empty; it ends with its socket.
-            let _ = spawner.cgroups.remove(&group);
+            if let (Some(cgroups), Some(group)) = (&spawner.cgroups, &group) {
+                let _ = cgroups.remove(group);
+            }
             spawner.ids.give_back(id);
             Err(broken)
         }
@@ -94,12 +101,17 @@ struct Started {
     fds: Vec<OwnedFd>,
 }
 
-fn start(spawner: &Spawner, spec: &SlotSpec, group: &Group, id: u32) -> Result<Started, Broken> {
+fn start(
+    spawner: &Spawner,
+    spec: &SlotSpec,
+    group: Option<&Group>,
+    id: u32,
+) -> Result<Started, Broken> {
     let at_plan = Broken::at(Step::Plan);
     let (for_daemon, for_init) = PacketSocket::pair().map_err(&at_plan)?;
     let pipes = Pipes::new().map_err(&at_plan)?;
-    let (kinds, files): (Vec<_>, Vec<_>) =
-        group.files().map_err(Broken::at(Step::Cgroup))?.into_iter().unzip();
+    let files = group.map_or(Ok(Vec::new()), Group::files).map_err(Broken::at(Step::Cgroup))?;
+    let (kinds, files): (Vec<_>, Vec<_>) = files.into_iter().unzip();
     let identity = if spawner.ids.are_apart() { Identity::Apart } else { Identity::Shared };
     let fork = sys::process::fork(sys::process::ALL_NAMESPACES);
     let (pid, pidfd) = match fork.map_err(Broken::at(Step::Fork))? {
@@ -138,14 +150,14 @@ impl Pipes {
 fn send_plan(
     spawner: &Spawner,
     spec: &SlotSpec,
-    group: &Group,
+    group: Option<&Group>,
     identity: Identity,
     control: &PacketSocket,
     pipes: &Pipes,
 ) -> Result<(), Errno> {
     let tree = spawner.template.clone_tree()?;
-    let procs = group.procs()?;
-    let oom_event = group.oom_event()?;
+    let procs = group.map_or(Ok(Vec::new()), Group::procs)?;
+    let oom_event = group.map_or(Ok(None), Group::oom_event)?;
     let plan = Plan {
         hostname: "sandbox".to_owned(),
         disk: spec.disk,
@@ -200,7 +212,7 @@ fn prepare_init(
     for standard in 0..=2 {
         sys::process::place(spawner.null.as_fd(), standard)?;
     }
-    let control = rustix::io::fcntl_dupfd_cloexec(control, 64)?;
+    let control = out_of_the_way(control)?;
     sys::process::place(control.as_fd(), CONTROL)
 }
 
@@ -214,9 +226,14 @@ pub(super) fn sealed_program(bytes: &[u8]) -> Result<OwnedFd, Errno> {
     }
     let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     fcntl_add_seals(&fd, all)?;
-    Ok(fd)
+    out_of_the_way(fd)
 }
 
 pub(super) fn open_null() -> Result<OwnedFd, Errno> {
-    rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+    out_of_the_way(rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Moves a descriptor above the numbers that a child puts others at.
+fn out_of_the_way(fd: impl AsFd) -> Result<OwnedFd, Errno> {
+    rustix::io::fcntl_dupfd_cloexec(fd, 64)
 }

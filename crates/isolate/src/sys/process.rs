@@ -3,6 +3,7 @@
 use std::{
     ffi::{CStr, CString},
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    time::Duration,
 };
 
 use rustix::{io::Errno, process::Pid};
@@ -146,18 +147,27 @@ pub fn kill_all_others() -> Result<(), Errno> {
     check(unsafe { libc::kill(-1, libc::SIGKILL) }.into()).map(drop)
 }
 
-/// Returns the processor time of all children that were waited for.
-pub fn children_cpu_time() -> std::time::Duration {
+/// What the children that were waited for have used.
+#[derive(Clone, Copy, Debug)]
+pub struct ChildrenUsage {
+    pub cpu_time: Duration,
+    /// The most memory that one of them had at once, in bytes.
+    pub largest: u64,
+}
+
+/// Returns what all children that were waited for have used.
+pub fn children_usage() -> ChildrenUsage {
     // SAFETY: all-zero bytes are a valid `rusage`.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the call fills in one `rusage`.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
-    [usage.ru_utime, usage.ru_stime]
-        .iter()
-        .map(|time| {
-            let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-            let micros = u64::try_from(time.tv_usec).unwrap_or_default();
-            std::time::Duration::from_secs(seconds) + std::time::Duration::from_micros(micros)
-        })
-        .sum()
+    let duration = |time: libc::timeval| {
+        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+        let micros = u64::try_from(time.tv_usec).unwrap_or_default();
+        Duration::from_secs(seconds) + Duration::from_micros(micros)
+    };
+    ChildrenUsage {
+        cpu_time: duration(usage.ru_utime) + duration(usage.ru_stime),
+        largest: u64::try_from(usage.ru_maxrss).unwrap_or_default() * 1024,
+    }
 }

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{Read as _, Write as _},
     os::fd::OwnedFd,
+    path::Path,
     time::Duration,
 };
 
@@ -11,9 +12,10 @@ use harness::{SpawnerProcess, start_spawner};
 use isolate::{
     cgroup::handles::Handles,
     plan::{Broken, Disk, Exit, Launch, SlotSpec, Usage},
+    posture::Posture,
     slot::{SlotEnds, request},
     socket::PacketSocket,
-    wire::{self, Command, Notice, Order, Report},
+    wire::{self, Command, Notice, Order, Report, Seen},
 };
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -21,7 +23,17 @@ use rustix::net::{RecvFlags, SendFlags};
 pub(crate) struct Host {
     socket: Option<PacketSocket>,
     process: SpawnerProcess,
+    posture: Posture,
     next: u64,
+}
+
+/// What slots could leave behind on a machine, as far as it belongs to one spawner.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Traces {
+    children: usize,
+    descriptors: usize,
+    mounts: usize,
+    cgroups: usize,
 }
 
 /// What one program printed and how it ended.
@@ -30,7 +42,15 @@ pub(crate) struct Ran {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) exit: Exit,
+    pub(crate) seen: Seen,
     pub(crate) usage: Usage,
+}
+
+impl Ran {
+    /// Whether memory ran out, by the word of whoever looks after it.
+    pub(crate) fn ran_out_of_memory(&self) -> bool {
+        self.seen.memory_ran_out || self.usage.oom_kills > 0
+    }
 }
 
 /// What is to be run, and under which limits.
@@ -57,7 +77,41 @@ pub(crate) const SHELL: Run<'_> = Run {
 impl Host {
     pub(crate) fn start() -> Self {
         let (socket, process) = start_spawner().unwrap();
-        Self { socket: Some(socket), process, next: 0 }
+        let hello = socket.receive(RecvFlags::empty()).unwrap().expect("a live spawner");
+        match wire::decode(&hello.bytes).unwrap() {
+            Notice::Hello { posture } => Self { socket: Some(socket), process, posture, next: 0 },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn has_cgroups(&self) -> bool {
+        !self.posture.has_soft_limits()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn destroy(&self, slot: u64) {
+        self.order(&Order::Destroy { slot });
+    }
+
+    pub(crate) fn wait_until_gone(&self, slot: u64) {
+        assert_eq!(self.notice().0, Notice::Gone { slot });
+    }
+
+    /// Counts what there is now.
+    pub(crate) fn traces(&self) -> Traces {
+        let pid = self.pid();
+        let lines = |path: String| std::fs::read_to_string(path).unwrap().lines().count();
+        let children = format!("/proc/{pid}/task/{pid}/children");
+        let children = std::fs::read_to_string(children).unwrap();
+        Traces {
+            children: children.split_whitespace().count(),
+            descriptors: std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(),
+            mounts: lines(format!("/proc/{pid}/mountinfo")),
+            cgroups: cgroups_named(&format!("ringfence-test-{pid}")),
+        }
     }
 
     fn socket(&self) -> &PacketSocket {
@@ -97,7 +151,7 @@ impl Host {
     pub(crate) fn run(&mut self, run: &Run<'_>) -> Result<Ran, Broken> {
         let (slot, ends) = self.make(run);
         let ran = let_in(ends, run).and_then(Running::finish);
-        assert_eq!(self.notice().0, Notice::Gone { slot });
+        self.wait_until_gone(slot);
         ran
     }
 }
@@ -132,7 +186,8 @@ pub(crate) fn let_in(ends: SlotEnds, run: &Run<'_>) -> Result<Running, Broken> {
         other @ Report::Exited { .. } => panic!("{other:?}"),
     }
     ends.cgroup.limit_memory(run.memory).unwrap();
-    command(&ends.control, &Command::Go { at_most: run.at_most });
+    let watch_memory = ends.cgroup.is_empty().then_some(run.memory);
+    command(&ends.control, &Command::Go { at_most: run.at_most, watch_memory });
     let bytes = request(run.env.iter().copied(), run.code.as_bytes());
     blocking(ends.code).write_all(&bytes).unwrap();
     blocking(ends.stdin).write_all(run.stdin.as_bytes()).unwrap();
@@ -140,7 +195,37 @@ pub(crate) fn let_in(ends: SlotEnds, run: &Run<'_>) -> Result<Running, Broken> {
     Ok(Running { control: ends.control, cgroup: ends.cgroup, stdout, stderr })
 }
 
+/// Counts the slots below every cgroup of that name.
+fn cgroups_named(name: &str) -> usize {
+    fn walk(dir: &Path, name: &str, found: &mut usize) {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok) {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let is_below = dir.file_name().is_some_and(|parent| parent == name);
+                *found += usize::from(is_below);
+                walk(&entry.path(), name, found);
+            }
+        }
+    }
+    let mut found = 0;
+    walk(Path::new("/sys/fs/cgroup"), name, &mut found);
+    found
+}
+
 impl Running {
+    /// Reads exactly this much, which must be what is expected.
+    pub(crate) fn wait_for_output(&mut self, expected: &str) {
+        let mut bytes = vec![0; expected.len()];
+        self.stdout.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes, expected.as_bytes());
+    }
+
+    /// Reads what is left of the output, until every writer is gone.
+    pub(crate) fn read_to_end(&mut self) -> String {
+        let mut text = String::new();
+        self.stdout.read_to_string(&mut text).unwrap();
+        text
+    }
+
     /// Reads everything to the end.
     pub(crate) fn finish(mut self) -> Result<Ran, Broken> {
         let mut stdout = Vec::new();
@@ -150,7 +235,8 @@ impl Running {
             self.stdout.read_to_end(&mut stdout).unwrap();
         });
         match report(&self.control) {
-            Report::Exited { exit, .. } => Ok(Ran {
+            Report::Exited { exit, seen } => Ok(Ran {
+                seen,
                 stdout: String::from_utf8_lossy(&stdout).into_owned(),
                 stderr: String::from_utf8_lossy(&stderr).into_owned(),
                 exit,
