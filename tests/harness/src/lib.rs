@@ -35,7 +35,21 @@ fn become_spawner_if_asked() {
     sys::process::exit_now(code);
 }
 
+/// A cgroup that was delegated to these tests, where they are not alone in their own: every
+/// spawner gets one below it, as a service manager would give it.
+const CGROUP: &str = "RINGFENCE_TEST_CGROUP";
+
+fn enter_own_cgroup() {
+    if let Some(delegated) = std::env::var_os(CGROUP) {
+        let own = Path::new(&delegated).join(format!("spawner-{}", std::process::id()));
+        // If this fails the spawner finds no cgroup of its own, and says so.
+        let _ = std::fs::create_dir(&own);
+        let _ = std::fs::write(own.join("cgroup.procs"), "0");
+    }
+}
+
 fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
+    enter_own_cgroup();
     let is_root = rustix::process::getuid().is_root();
     let instance = format!("ringfence-test-{}", std::process::id());
     let cgroups = Cgroups::open(&instance);

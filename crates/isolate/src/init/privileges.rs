@@ -26,13 +26,16 @@ pub(super) fn of_user_code(plan: &Plan) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Leaves init only the right to signal the processes of its slot.
+/// Leaves init only the right to signal the processes of its slot; without a cgroup also the right
+/// to look at them, since it has to look after their memory itself.
 pub(super) fn of_init(plan: &Plan) -> Result<(), Broken> {
     let at = Broken::at(Step::Privileges);
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(&at)?;
     empty_bounding_set().map_err(&at)?;
     clear_ambient_capability_set().map_err(&at)?;
-    only(CapabilitySet::KILL).map_err(&at)?;
+    let mut kept = CapabilitySet::KILL;
+    kept.set(CapabilitySet::SYS_PTRACE, plan.cgroups == 0);
+    only(kept).map_err(&at)?;
     set_no_new_privs(true).map_err(&at)?;
     sys::seccomp::load(&plan.init_filter).map_err(Broken::at(Step::Seccomp))
 }

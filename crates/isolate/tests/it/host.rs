@@ -84,6 +84,10 @@ impl Host {
         }
     }
 
+    pub(crate) fn posture(&self) -> &Posture {
+        &self.posture
+    }
+
     pub(crate) fn has_cgroups(&self) -> bool {
         !self.posture.has_soft_limits()
     }

@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use isolate::{plan::Exit, wire::Command};
+use isolate::{
+    plan::Exit,
+    posture::{CgroupVersion, Limits},
+    wire::Command,
+};
 
 use crate::host::{Host, Run, SHELL, command, let_in};
 
@@ -10,6 +14,22 @@ const HOG: &str = "dd if=/dev/zero of=/dev/null bs=200M count=1 2>/dev/null";
 
 fn with_memory(code: &str) -> Run<'_> {
     Run { code, memory: 64 << 20, ..SHELL }
+}
+
+/// A stage that brings its own machine or user says here what limits it must have.
+#[test]
+fn limits_are_held_by_what_this_machine_has() {
+    let limits = Host::start().posture().limits.clone();
+    let expected = std::env::var("RINGFENCE_TEST_LIMITS").unwrap_or_else(|_| {
+        let is_root = rustix::process::getuid().is_root();
+        if is_root { "cgroups".to_owned() } else { String::new() }
+    });
+    let found = match limits {
+        Limits::Cgroups { version: CgroupVersion::V1, .. } => "cgroups v1",
+        Limits::Cgroups { version: CgroupVersion::V2, .. } => "cgroups v2",
+        Limits::Soft { .. } => "soft",
+    };
+    assert!(found.starts_with(&expected), "{limits:?}");
 }
 
 #[test]
@@ -60,7 +80,7 @@ fn more_processes_than_allowed_cannot_be_started() {
 
 #[test]
 fn the_disk_is_full_at_its_size() {
-    let code = "head -c 100000000 /dev/zero > /workspace/a; wc -c < /workspace/a";
+    let code = "dd if=/dev/zero of=/workspace/a bs=1M count=100; wc -c < /workspace/a";
     let ran = Host::start().run(&Run { code, ..SHELL }).unwrap();
     let size: u64 = ran.stdout.trim().parse().unwrap();
     assert!((60 << 20..=64 << 20).contains(&size), "{ran:?}");
