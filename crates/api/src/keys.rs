@@ -27,6 +27,18 @@ pub enum KeyRole {
     User,
 }
 
+impl KeyRole {
+    /// Returns the role of that name on the wire.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "admin" => Some(Self::Admin),
+            "broker" => Some(Self::Broker),
+            "user" => Some(Self::User),
+            _ => None,
+        }
+    }
+}
+
 /// Who acts with a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {

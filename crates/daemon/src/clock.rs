@@ -11,7 +11,7 @@ pub(crate) fn now() -> SystemTime {
 }
 
 /// Returns the time of day as it stands in frames: ISO 8601 with milliseconds, in UTC.
-pub(crate) fn stamp() -> String {
+pub fn stamp() -> String {
     text(now())
 }
 

@@ -123,6 +123,11 @@ impl Default for Executions {
 /// The longest grace period after a disconnect.
 const MAX_GRACE: Duration = Duration::from_mins(5);
 
+/// Reads a duration as it stands in the configuration: `10s`, `500ms`, `1h 30m`.
+pub fn read_duration(text: &str) -> Option<Duration> {
+    units::duration::read(text)
+}
+
 impl Config {
     /// Refuses what is unsafe or makes no sense, with what to do instead.
     pub fn check(&self) -> Result<(), ConfigError> {

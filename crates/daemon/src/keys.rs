@@ -9,6 +9,7 @@ use std::{
     time::SystemTime,
 };
 
+use api::keys::{self as wire, CreateKey, CreatedKey, Key, KeyRole};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest as _, Sha256};
 use store::{
@@ -16,12 +17,15 @@ use store::{
     keys::{Actor, ActorKind, ApiKey, KeyHash, KeyId, Revocation, Role},
 };
 
-use crate::auth::Keyring;
+use crate::{auth::Keyring, from_wire, to_wire};
 
 /// What every secret starts with, so that scanners for leaked keys can find it.
 const PREFIX: &str = "rf_";
 /// Random bytes in a secret: 192 bits.
 const SECRET_BYTES: usize = 24;
+
+/// Names are shown in tables and logs.
+const MAX_NAME_BYTES: usize = 128;
 
 /// A tenant that exists without being made.
 pub const DEFAULT_TENANT: &str = "default";
@@ -78,6 +82,12 @@ pub enum KeyError {
     File { path: PathBuf, source: io::Error },
     #[error("{path} can be read by others; run: chmod 600 {path}")]
     TooOpen { path: PathBuf },
+    #[error("names must be 1 to {MAX_NAME_BYTES} bytes without control characters")]
+    Name,
+    #[error("a role is one of admin, broker and user")]
+    Role,
+    #[error("there is no such key")]
+    NoSuchKey,
     #[error(transparent)]
     Lock(#[from] store::lock::LockError),
     #[error(transparent)]
@@ -103,6 +113,23 @@ impl NewKey {
             tenant: DEFAULT_TENANT.to_owned(),
             role,
             actor: Actor { kind: ActorKind::Human, id: name.to_owned() },
+        })
+    }
+
+    /// Checks what a caller asks for.
+    pub(crate) fn asked_for(request: CreateKey) -> Result<Self, KeyError> {
+        let actor_id = request.actor.as_ref().map(|actor| actor.id.as_str());
+        let texts = [Some(request.name.as_str()), request.tenant.as_deref(), actor_id];
+        for text in texts.into_iter().flatten() {
+            if text.is_empty() || text.len() > MAX_NAME_BYTES || text.contains(char::is_control) {
+                return Err(KeyError::Name);
+            }
+        }
+        let named = Self::named(&request.name, request.role.map_or(Role::User, from_wire::role))?;
+        Ok(Self {
+            tenant: request.tenant.unwrap_or(named.tenant),
+            actor: request.actor.map_or(named.actor, from_wire::actor),
+            ..named
         })
     }
 
@@ -204,17 +231,35 @@ impl Offline {
         Ok(Self { keyring, store, _lock: lock })
     }
 
-    pub async fn create(&self, new: NewKey) -> Result<(ApiKey, Secret), KeyError> {
+    /// Creates a key, a human's unless an agent is named; answers as the admin route does.
+    pub async fn create(
+        &self,
+        name: &str,
+        role: &str,
+        tenant: Option<&str>,
+        agent: Option<&str>,
+    ) -> Result<CreatedKey, KeyError> {
+        let request = CreateKey {
+            name: name.to_owned(),
+            tenant: tenant.map(str::to_owned),
+            role: Some(KeyRole::named(role).ok_or(KeyError::Role)?),
+            actor: agent.map(|id| wire::Actor { kind: wire::ActorKind::Agent, id: id.to_owned() }),
+        };
         let secret = Secret::random()?;
-        Ok((self.keyring.create(new, &secret).await?, secret))
+        let key = self.keyring.create(NewKey::asked_for(request)?, &secret).await?;
+        Ok(CreatedKey { key: to_wire::key(&key), secret: secret.reveal().to_owned() })
     }
 
-    pub async fn list(&self) -> Result<Vec<ApiKey>, KeyError> {
-        Ok(self.keyring.list().await?)
+    pub async fn list(&self) -> Result<Vec<Key>, KeyError> {
+        Ok(self.keyring.list().await?.iter().map(to_wire::key).collect())
     }
 
-    pub async fn revoke(&self, id: KeyId) -> Result<Revocation, KeyError> {
-        Ok(self.keyring.revoke(id).await?)
+    /// Revokes a key. Doing it twice is doing it once.
+    pub async fn revoke(&self, id: &str) -> Result<(), KeyError> {
+        match self.keyring.revoke(KeyId(id.to_owned())).await? {
+            Revocation::Done | Revocation::DoneBefore => Ok(()),
+            Revocation::NoSuchKey => Err(KeyError::NoSuchKey),
+        }
     }
 
     pub async fn close(self) {
@@ -279,9 +324,12 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let offline = Offline::open(data.path()).await.unwrap();
         assert!(matches!(Offline::open(data.path()).await, Err(KeyError::Lock(_))));
-        let new = NewKey::named("ci", Role::User).unwrap();
-        let (key, _) = offline.create(new).await.unwrap();
-        assert_eq!(offline.revoke(key.id.clone()).await.unwrap(), Revocation::Done);
+        let created = offline.create("ci", "user", None, Some("robot")).await.unwrap();
+        offline.revoke(&created.key.id).await.unwrap();
+        offline.revoke(&created.key.id).await.unwrap();
+        assert!(matches!(offline.revoke("key_0").await, Err(KeyError::NoSuchKey)));
+        assert!(matches!(offline.create("", "user", None, None).await, Err(KeyError::Name)));
+        assert!(matches!(offline.create("a", "root", None, None).await, Err(KeyError::Role)));
         offline.close().await;
         let listed = Offline::open(data.path()).await.unwrap().list().await.unwrap();
         assert!(listed.len() == 1 && listed[0].revoked_at.is_some());

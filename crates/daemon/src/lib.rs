@@ -3,7 +3,7 @@
 //! Decides nothing about an execution or a sandbox: that is `model`, carried out by `engine`.
 
 pub mod auth;
-mod clock;
+pub mod clock;
 pub mod config;
 pub mod executor;
 mod from_wire;

@@ -48,12 +48,14 @@ pub enum RunError {
     Key(#[from] KeyError),
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot say that the server is ready")]
+    Announce(#[source] io::Error),
 }
 
 /// Serves until `shutdown` is there. Calls `announce` when connections are accepted.
 pub async fn run(
     config: Config,
-    announce: impl FnOnce(&Ready),
+    announce: impl FnOnce(&Ready) -> io::Result<()>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     make_data_directory(&config.data)?;
@@ -72,7 +74,7 @@ pub async fn run(
         is_first_start: made.is_some(),
     };
     tracing::info!(%address, data = %config.data.display(), "serving");
-    announce(&ready);
+    announce(&ready).map_err(RunError::Announce)?;
     serve(listener, executor, keyring, config.settings(), shutdown).await;
     store.close().await;
     tracing::info!("ended");
@@ -83,6 +85,11 @@ pub async fn run(
 fn start_engine(config: &Config) -> Executor {
     let none = || Account::new(|_| Err(Overloaded::Server(0)));
     Executor::new(config.limit_policy(), |_| None, Load::default, none)
+}
+
+/// Tells whether this process has the rights of root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 fn make_data_directory(path: &Path) -> Result<(), RunError> {

@@ -1,12 +1,10 @@
 //! From what the engine and the store say to wire messages.
 
-use std::borrow::Cow;
-
 use api::{
     errors::ErrorCode,
     fathom::{
         VERSION,
-        server::{ExecutionResult, Load, ResourceUsage, State},
+        server::{self, ExecutionResult, Load, ResourceUsage, State},
     },
     keys as wire,
 };
@@ -50,7 +48,7 @@ pub(crate) fn result<'a>(
 ) -> ExecutionResult<'a> {
     let (exit_code, signal) = match outcome.exit {
         Some(Exit::Code(code)) => (Some(code), None),
-        Some(Exit::Signal(number)) => (None, Some(signal_name(number))),
+        Some(Exit::Signal(number)) => (None, Some(server::signal_name(number))),
         None => (None, None),
     };
     ExecutionResult {
@@ -77,20 +75,6 @@ pub(crate) fn load(load: admission::Load) -> Load {
 
 fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Returns the name of a signal on Linux, without `SIG`.
-fn signal_name(number: i32) -> Cow<'static, str> {
-    const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
-        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
-        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-    ];
-    let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
-    match index.and_then(|index| NAMES.get(index)) {
-        Some(name) => Cow::Borrowed(name),
-        None => Cow::Owned(number.to_string()),
-    }
 }
 
 pub(crate) fn key(key: &ApiKey) -> wire::Key {
@@ -154,11 +138,5 @@ mod tests {
             replaced_bytes: 3,
         };
         assert_eq!(result("a", "t", &outcome, 3), expected);
-    }
-
-    #[test]
-    fn signals_have_names_and_real_time_ones_numbers() {
-        let names = [1, 9, 11, 31, 34, 0, -1].map(signal_name);
-        assert_eq!(names, ["HUP", "KILL", "SEGV", "SYS", "34", "0", "-1"]);
     }
 }

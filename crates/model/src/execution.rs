@@ -157,7 +157,11 @@ mod tests {
             (None, 0, None, Status::Failed),
         ];
         for (reason, oom_kills, exit, expected) in rows {
-            assert_eq!(status(reason, oom_kills, exit), expected, "{reason:?} {oom_kills} {exit:?}");
+            assert_eq!(
+                status(reason, oom_kills, exit),
+                expected,
+                "{reason:?} {oom_kills} {exit:?}"
+            );
         }
     }
 

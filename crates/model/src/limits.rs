@@ -63,11 +63,7 @@ pub struct LimitRefusal {
 impl LimitPolicy {
     /// Turns what was asked for into limits, or names the first field that is out of range.
     /// `min_memory` is what the language needs to start at all.
-    pub fn check(
-        &self,
-        asked: AskedLimits,
-        min_memory: ByteSize,
-    ) -> Result<Limits, LimitRefusal> {
+    pub fn check(&self, asked: AskedLimits, min_memory: ByteSize) -> Result<Limits, LimitRefusal> {
         let max_timeout_ms = u64::try_from(self.max_timeout.as_millis()).unwrap_or(u64::MAX);
         let timeout_ms = within("timeout_ms", asked.timeout_ms, 1, max_timeout_ms)?;
         let max_mb = self.max_memory.as_bytes() >> 20;
@@ -80,12 +76,9 @@ impl LimitPolicy {
         };
         let max_output = match asked.max_output_bytes {
             None => default.max_output,
-            Some(bytes) => ByteSize::bytes(within(
-                "max_output_bytes",
-                bytes,
-                1,
-                self.max_output.as_bytes(),
-            )?),
+            Some(bytes) => {
+                ByteSize::bytes(within("max_output_bytes", bytes, 1, self.max_output.as_bytes())?)
+            }
         };
         Ok(Limits {
             timeout: Duration::from_millis(timeout_ms),
@@ -104,12 +97,8 @@ fn within(field: &'static str, value: u64, min: u64, max: u64) -> Result<u64, Li
 mod tests {
     use super::*;
 
-    const ASKED: AskedLimits = AskedLimits {
-        timeout_ms: 1000,
-        memory_mb: 64,
-        cpu_shares: None,
-        max_output_bytes: None,
-    };
+    const ASKED: AskedLimits =
+        AskedLimits { timeout_ms: 1000, memory_mb: 64, cpu_shares: None, max_output_bytes: None };
 
     fn refused(asked: AskedLimits) -> String {
         let refusal = LimitPolicy::default().check(asked, ByteSize::mib(16)).unwrap_err();

@@ -117,6 +117,28 @@ pub struct ExecutionResult<'a> {
     pub replaced_bytes: u64,
 }
 
+/// Signals on Linux, from one on.
+const SIGNALS: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+    "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+    "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+
+/// Returns how a signal is called in a `result`; real-time ones have no name but their number.
+pub fn signal_name(number: i32) -> Cow<'static, str> {
+    let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+    match index.and_then(|index| SIGNALS.get(index)) {
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(number.to_string()),
+    }
+}
+
+/// Returns the number of a signal on Linux, from what a `result` calls it.
+pub fn signal_number(name: &str) -> Option<i32> {
+    let named = (1..).zip(SIGNALS).find(|(_, signal)| *signal == name);
+    named.map(|(number, _)| number).or_else(|| name.parse().ok())
+}
+
 /// What an execution used, as measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceUsage {
@@ -214,6 +236,16 @@ mod tests {
             assert_eq!(serde_json::to_string(&frame).unwrap(), text);
             assert_eq!(serde_json::from_str::<ServerFrame<'_>>(text).unwrap(), frame);
         }
+    }
+
+    #[test]
+    fn signals_have_names_and_real_time_ones_numbers() {
+        let names = [1, 9, 11, 31, 34, 0, -1].map(signal_name);
+        assert_eq!(names, ["HUP", "KILL", "SEGV", "SYS", "34", "0", "-1"]);
+        for number in 1..64 {
+            assert_eq!(signal_number(&signal_name(number)), Some(number));
+        }
+        assert_eq!(signal_number("SIGKILL"), None);
     }
 
     #[test]

@@ -19,10 +19,13 @@ pub(super) mod duration {
         deserializer: D,
     ) -> Result<Duration, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse::<SignedDuration>()
-            .ok()
-            .and_then(|signed| Duration::try_from(signed).ok())
+        read(&text)
             .ok_or_else(|| D::Error::custom("expected a duration such as \"10s\" or \"500ms\""))
+    }
+
+    pub(in super::super) fn read(text: &str) -> Option<Duration> {
+        let signed: SignedDuration = text.parse().ok()?;
+        Duration::try_from(signed).ok()
     }
 }
 

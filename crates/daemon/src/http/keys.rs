@@ -10,7 +10,7 @@ use axum::{
     http::StatusCode,
     routing::{delete, get},
 };
-use store::keys::{KeyId, Revocation, Role};
+use store::keys::{KeyId, Revocation};
 
 use super::{
     App,
@@ -18,13 +18,9 @@ use super::{
 };
 use crate::{
     auth::Admin,
-    from_wire,
     keys::{NewKey, Secret},
     to_wire,
 };
-
-/// Names are shown in tables and logs.
-const MAX_NAME_BYTES: usize = 128;
 
 pub(super) fn router() -> Router<App> {
     Router::new()
@@ -39,7 +35,7 @@ async fn create(
     Body(request): Body<CreateKey>,
 ) -> Result<(StatusCode, Json<CreatedKey>), ApiError> {
     let secret = Secret::random()?;
-    let key = app.keyring.create(new_key(request)?, &secret).await?;
+    let key = app.keyring.create(NewKey::asked_for(request)?, &secret).await?;
     let created = CreatedKey { key: to_wire::key(&key), secret: secret.reveal().to_owned() };
     Ok((StatusCode::CREATED, Json(created)))
 }
@@ -60,23 +56,4 @@ async fn revoke(
         Revocation::Done | Revocation::DoneBefore => Ok(StatusCode::NO_CONTENT),
         Revocation::NoSuchKey => Err(ApiError::new(ErrorCode::NotFound, "there is no such key")),
     }
-}
-
-fn new_key(request: CreateKey) -> Result<NewKey, ApiError> {
-    let actor_id = request.actor.as_ref().map(|actor| actor.id.as_str());
-    let texts = [Some(request.name.as_str()), request.tenant.as_deref(), actor_id];
-    for text in texts.into_iter().flatten() {
-        if text.is_empty() || text.len() > MAX_NAME_BYTES || text.contains(char::is_control) {
-            return Err(ApiError::new(
-                ErrorCode::InvalidRequest,
-                format!("names must be 1 to {MAX_NAME_BYTES} bytes without control characters"),
-            ));
-        }
-    }
-    let named = NewKey::named(&request.name, request.role.map_or(Role::User, from_wire::role))?;
-    Ok(NewKey {
-        tenant: request.tenant.unwrap_or(named.tenant),
-        actor: request.actor.map_or(named.actor, from_wire::actor),
-        ..named
-    })
 }

@@ -78,7 +78,17 @@ impl From<StoreError> for ApiError {
 
 impl From<KeyError> for ApiError {
     fn from(error: KeyError) -> Self {
-        Self::internal(&error)
+        match error {
+            KeyError::Name | KeyError::Role => {
+                Self::new(ErrorCode::InvalidRequest, error.to_string())
+            }
+            KeyError::NoSuchKey => Self::new(ErrorCode::NotFound, error.to_string()),
+            KeyError::Random(_)
+            | KeyError::File { .. }
+            | KeyError::TooOpen { .. }
+            | KeyError::Lock(_)
+            | KeyError::Store(_) => Self::internal(&error),
+        }
     }
 }
 
