@@ -1,1 +1,8 @@
-//! To be written.
+//! Wire messages, stream frames and error codes, as the contracts state them.
+//!
+//! Holds no behaviour beyond reading and writing messages, and does no I/O.
+#![warn(clippy::wildcard_enum_match_arm)]
+
+pub mod errors;
+pub mod fathom;
+pub mod keys;

@@ -1,1 +1,17 @@
-//! To be written.
+//! The surfaces of the server, who may use them, and how it is configured.
+//!
+//! Decides nothing about an execution or a sandbox: that is `model`, carried out by `engine`.
+
+pub mod auth;
+pub mod clock;
+pub mod config;
+pub mod executor;
+mod from_wire;
+mod http;
+pub mod keys;
+pub mod logging;
+mod metrics;
+pub mod run;
+pub mod serve;
+mod to_wire;
+pub mod ws;

@@ -1,0 +1,159 @@
+//! The one table of error codes: what a client sees when something goes wrong.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+/// What went wrong, in a word that programs can act on. Codes are only ever added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorCode {
+    /// The execution exceeded its time limit.
+    Timeout,
+    /// The execution exceeded its memory limit.
+    Oom,
+    /// The output exceeded `max_output_bytes`.
+    OutputLimit,
+    /// The language is not available on this server.
+    LanguageNotSupported,
+    /// The request is malformed or out of range.
+    InvalidRequest,
+    /// There is no running execution of that id on this connection.
+    UnknownExecution,
+    /// The server is at capacity.
+    SandboxOverloaded,
+    /// The server failed in a way that it did not expect.
+    InternalError,
+    /// The network that was asked for is not to be had.
+    NetworkError,
+    /// No valid API key came with the request.
+    Unauthenticated,
+    /// The key is valid and may not do this.
+    Forbidden,
+    /// There is no such thing, or it is not yours.
+    NotFound,
+    /// The method does not fit the route.
+    MethodNotAllowed,
+    /// The protocol version is not spoken here.
+    UnsupportedVersion,
+    /// The body is not of the expected media type.
+    UnsupportedMediaType,
+    /// The body is larger than allowed.
+    PayloadTooLarge,
+    /// The server is starting or stopping.
+    Unavailable,
+}
+
+/// Whether the same request may succeed later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    Later,
+    Never,
+}
+
+impl ErrorCode {
+    /// Every code, in the order of the table.
+    pub const ALL: [Self; 17] = [
+        Self::Timeout,
+        Self::Oom,
+        Self::OutputLimit,
+        Self::LanguageNotSupported,
+        Self::InvalidRequest,
+        Self::UnknownExecution,
+        Self::SandboxOverloaded,
+        Self::InternalError,
+        Self::NetworkError,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::UnsupportedVersion,
+        Self::UnsupportedMediaType,
+        Self::PayloadTooLarge,
+        Self::Unavailable,
+    ];
+
+    /// Returns wire name, HTTP status and whether to try again: the whole table.
+    pub const fn row(self) -> (&'static str, u16, Retry) {
+        match self {
+            Self::Timeout => ("TIMEOUT", 408, Retry::Never),
+            Self::Oom => ("OOM", 422, Retry::Never),
+            Self::OutputLimit => ("OUTPUT_LIMIT", 422, Retry::Never),
+            Self::LanguageNotSupported => ("LANGUAGE_NOT_SUPPORTED", 400, Retry::Never),
+            Self::InvalidRequest => ("INVALID_REQUEST", 400, Retry::Never),
+            Self::UnknownExecution => ("UNKNOWN_EXECUTION", 404, Retry::Never),
+            Self::SandboxOverloaded => ("SANDBOX_OVERLOADED", 503, Retry::Later),
+            Self::InternalError => ("INTERNAL_ERROR", 500, Retry::Later),
+            Self::NetworkError => ("NETWORK_ERROR", 502, Retry::Later),
+            Self::Unauthenticated => ("UNAUTHENTICATED", 401, Retry::Never),
+            Self::Forbidden => ("FORBIDDEN", 403, Retry::Never),
+            Self::NotFound => ("NOT_FOUND", 404, Retry::Never),
+            Self::MethodNotAllowed => ("METHOD_NOT_ALLOWED", 405, Retry::Never),
+            Self::UnsupportedVersion => ("UNSUPPORTED_VERSION", 426, Retry::Never),
+            Self::UnsupportedMediaType => ("UNSUPPORTED_MEDIA_TYPE", 415, Retry::Never),
+            Self::PayloadTooLarge => ("PAYLOAD_TOO_LARGE", 413, Retry::Never),
+            Self::Unavailable => ("UNAVAILABLE", 503, Retry::Later),
+        }
+    }
+
+    pub const fn wire_name(self) -> &'static str {
+        self.row().0
+    }
+
+    pub const fn http_status(self) -> u16 {
+        self.row().1
+    }
+
+    pub const fn is_retryable(self) -> bool {
+        matches!(self.row().2, Retry::Later)
+    }
+}
+
+/// The body of every HTTP answer that is not a success.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem<'a> {
+    pub error: ProblemDetail<'a>,
+}
+
+/// What went wrong, for programs (`code`, `retryable`) and for people (`message`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProblemDetail<'a> {
+    pub code: Cow<'a, str>,
+    pub message: Cow<'a, str>,
+    pub retryable: bool,
+    /// Names this request in the server's log.
+    pub request_id: Cow<'a, str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_own_name() {
+        let names: HashSet<_> = ErrorCode::ALL.iter().map(|code| code.wire_name()).collect();
+        assert_eq!(names.len(), ErrorCode::ALL.len());
+    }
+
+    #[test]
+    fn the_codes_of_the_execution_protocol_are_retryable_as_it_says() {
+        let rows = [
+            ("TIMEOUT", false),
+            ("OOM", false),
+            ("OUTPUT_LIMIT", false),
+            ("LANGUAGE_NOT_SUPPORTED", false),
+            ("INVALID_REQUEST", false),
+            ("UNKNOWN_EXECUTION", false),
+            ("SANDBOX_OVERLOADED", true),
+            ("INTERNAL_ERROR", true),
+            ("NETWORK_ERROR", true),
+        ];
+        let table: Vec<_> = ErrorCode::ALL
+            .iter()
+            .take(rows.len())
+            .map(|code| (code.wire_name(), code.is_retryable()))
+            .collect();
+        assert_eq!(table, rows);
+    }
+}

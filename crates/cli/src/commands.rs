@@ -1,0 +1,5 @@
+//! One module per command.
+
+pub(crate) mod key;
+pub(crate) mod run;
+pub(crate) mod serve;

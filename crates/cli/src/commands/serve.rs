@@ -1,0 +1,178 @@
+//! `ringfence serve`.
+
+use std::{
+    env,
+    io::{self, Read as _},
+    net::SocketAddr,
+    path::PathBuf,
+    process::ExitCode,
+    thread,
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use daemon::{
+    config::{self, Config, LogFormat, Sources},
+    keys, logging,
+    run::{self, Ready},
+};
+use tempfile::TempDir;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::oneshot,
+};
+use toml::{Table, Value};
+
+use crate::{
+    output::say,
+    private,
+    server::{DEFAULT_URL, default_data},
+};
+
+/// Starts the server.
+///
+/// Settings come from, each winning over those before it: defaults, the configuration file, the
+/// environment, these flags.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  ringfence serve
+  ringfence serve --listen 127.0.0.1:8000 --data /srv/ringfence
+  ringfence serve --config ringfence.toml --print-config
+  RINGFENCE_LISTEN=127.0.0.1:8000 RINGFENCE_EXECUTIONS__RUNNING=8 ringfence serve")]
+pub(crate) struct Serve {
+    /// Where to listen [default: 127.0.0.1:7700]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Where to keep state [default: /var/lib/ringfence for root, else under the home directory]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// A configuration file in TOML
+    #[arg(long, env = "RINGFENCE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Write log lines as JSON
+    #[arg(long)]
+    log_json: bool,
+    /// Show the configuration that all sources add up to, and do not start
+    #[arg(long)]
+    print_config: bool,
+    /// Serve one `ringfence run`: keep nothing, tell where we are on standard output, and end
+    /// with standard input.
+    #[arg(long, hide = true, conflicts_with_all = ["listen", "data", "print_config"])]
+    private: bool,
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let scratch = self.private.then(TempDir::new).transpose().context("no temporary files")?;
+        let config = self.load(scratch.as_ref())?;
+        if self.print_config {
+            say(config.to_toml()?.trim_end())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        logging::init(&config.log)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let announce = if self.private { announce_privately } else { announce };
+            run::run(config, announce, asked_to_stop(self.private)?).await?;
+            Ok(ExitCode::SUCCESS)
+        })
+    }
+
+    fn load(&self, scratch: Option<&TempDir>) -> anyhow::Result<Config> {
+        let mut flags = Table::new();
+        let mut set = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                flags.insert(name.to_owned(), Value::String(value));
+            }
+        };
+        set("listen", self.listen.map(|address| address.to_string()));
+        set("data", self.data.as_ref().map(|path| path.display().to_string()));
+        if let Some(scratch) = scratch {
+            set("listen", Some("127.0.0.1:0".to_owned()));
+            set("data", Some(scratch.path().display().to_string()));
+        }
+        let data = if scratch.is_some() || self.data.is_some() {
+            Table::new()
+        } else {
+            let data = Value::String(default_data()?.display().to_string());
+            Table::from_iter([("data".to_owned(), data)])
+        };
+        let mut config = config::load(Sources {
+            defaults: data,
+            file: self.config.clone(),
+            environment: env::vars().collect(),
+            flags,
+        })?;
+        if self.log_json {
+            config.log.format = LogFormat::Json;
+        }
+        Ok(config)
+    }
+}
+
+/// Says where the server is, and what to try first.
+fn announce(ready: &Ready) -> io::Result<()> {
+    let Ready { url, admin_key_file, .. } = ready;
+    let key = admin_key_file.display();
+    // What the client commands would find by themselves need not be said.
+    let mut place = String::new();
+    if url != DEFAULT_URL {
+        place += &format!(" --url {url}");
+    }
+    let data = admin_key_file.parent().filter(|data| !default_data().is_ok_and(|own| own == *data));
+    if let Some(data) = data {
+        place += &format!(" --data {}", data.display());
+    }
+    let made = if ready.is_first_start { "Made an admin key" } else { "The admin key" };
+    say(&format!(
+        "Ringfence serves on {url}
+{made}: {key}
+
+Try:
+  ringfence run{place} --language python -c 'print(\"hello\")'
+  ringfence key{place} create laptop
+  curl {url}/readyz"
+    ))
+}
+
+fn announce_privately(ready: &Ready) -> io::Result<()> {
+    let secret = keys::read_secret(&ready.admin_key_file)
+        .map_err(io::Error::other)?
+        .ok_or(io::ErrorKind::NotFound)?;
+    say(&private::ready_line(&ready.url, secret.reveal()))
+}
+
+/// Waits for a signal to stop, or for the end of standard input if we are somebody's own.
+fn asked_to_stop(is_private: bool) -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let owner_gone = is_private.then(end_of_stdin).transpose()?;
+    Ok(async move {
+        let owner_gone = async {
+            match owner_gone {
+                // An error means that the thread has ended, and with it the input.
+                Some(gone) => drop(gone.await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            // A private server shares its owner's terminal: Ctrl-C there is for the owner, who
+            // cancels and still wants to hear how the execution ended.
+            _ = interrupt.recv(), if !is_private => {}
+            () = owner_gone => {}
+        }
+    })
+}
+
+/// Reads standard input away on a thread of its own.
+fn end_of_stdin() -> io::Result<oneshot::Receiver<()>> {
+    let (ended, gone) = oneshot::channel();
+    thread::Builder::new().name("stdin".into()).spawn(move || {
+        let mut rest = [0; 512];
+        while matches!(io::stdin().read(&mut rest), Ok(1..)) {}
+        // Nobody waits any more if the server ends by itself.
+        let _ = ended.send(());
+    })?;
+    Ok(gone)
+}

@@ -1,0 +1,110 @@
+//! Managing keys over the admin routes.
+
+use api::keys::{Actor, ActorKind, CreateKey, CreatedKey, Key, KeyList, KeyRole};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{
+    Method, Request,
+    body::Bytes,
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST},
+};
+use hyper_util::rt::TokioIo;
+
+use crate::{ClientError, address::Address};
+
+/// Manages the keys of one server.
+pub struct Admin {
+    address: Address,
+    key: String,
+}
+
+impl std::fmt::Debug for Admin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admin").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// What a new key is to be.
+#[derive(Clone, Debug)]
+pub struct NewKey {
+    pub name: String,
+    pub tenant: Option<String>,
+    /// `admin`, `broker` or `user`.
+    pub role: String,
+    /// The id of the program that acts with it; without one it is a human's.
+    pub agent: Option<String>,
+}
+
+impl NewKey {
+    fn into_request(self) -> Result<CreateKey, ClientError> {
+        Ok(CreateKey {
+            name: self.name,
+            tenant: self.tenant,
+            role: Some(KeyRole::named(&self.role).ok_or(ClientError::Role)?),
+            actor: self.agent.map(|id| Actor { kind: ActorKind::Agent, id }),
+        })
+    }
+}
+
+impl Admin {
+    pub fn new(address: Address, key: &str) -> Self {
+        Self { address, key: key.to_owned() }
+    }
+
+    pub async fn create(&self, new: NewKey) -> Result<CreatedKey, ClientError> {
+        let body = serde_json::to_vec(&new.into_request()?).map_err(ClientError::Answer)?;
+        let answer = self.ask(Method::POST, "/v1/admin/keys", body).await?;
+        serde_json::from_slice(&answer).map_err(ClientError::Answer)
+    }
+
+    /// Returns all keys, oldest first.
+    pub async fn list(&self) -> Result<Vec<Key>, ClientError> {
+        let answer = self.ask(Method::GET, "/v1/admin/keys", Vec::new()).await?;
+        let list: KeyList = serde_json::from_slice(&answer).map_err(ClientError::Answer)?;
+        Ok(list.keys)
+    }
+
+    pub async fn revoke(&self, id: &str) -> Result<(), ClientError> {
+        let id: String = id
+            .bytes()
+            .map(|byte| match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => {
+                    char::from(byte).to_string()
+                }
+                other => format!("%{other:02X}"),
+            })
+            .collect();
+        self.ask(Method::DELETE, &format!("/v1/admin/keys/{id}"), Vec::new()).await?;
+        Ok(())
+    }
+
+    /// Sends one request on a connection of its own; returns the body of a success.
+    async fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Bytes, ClientError> {
+        let stream = TokioIo::new(self.address.connect().await?);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, self.address.authority())
+            .header(AUTHORIZATION, format!("Bearer {}", self.key))
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))?;
+        let exchange = async {
+            let response = sender.send_request(request).await?;
+            let status = response.status();
+            let body = response.into_body().collect().await?.to_bytes();
+            if status.is_success() {
+                Ok(body)
+            } else {
+                Err(ClientError::refused(status.as_u16(), &body))
+            }
+        };
+        // The connection does the reading and writing; it ends after the answer.
+        tokio::select! {
+            answer = exchange => answer,
+            ended = connection => {
+                ended?;
+                Err(ClientError::Closed { reason: "no answer".to_owned() })
+            }
+        }
+    }
+}

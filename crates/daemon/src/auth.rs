@@ -1,0 +1,190 @@
+//! Who calls: API keys, looked up without the store.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use api::errors::ErrorCode;
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, HeaderName, Uri, header::AUTHORIZATION, request::Parts},
+};
+use store::{
+    Store, StoreError,
+    keys::{ApiKey, KeyHash, KeyId, Revocation, Role},
+};
+use tokio::sync::watch;
+
+use crate::{
+    clock,
+    http::{App, problem::ApiError},
+    keys::{NewKey, Secret},
+};
+
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// Query parameters that people put keys into. URLs end up in logs and histories.
+const KEYS_IN_QUERY: [&str; 7] =
+    ["token", "access_token", "api_key", "apikey", "key", "authorization", "x-api-key"];
+
+/// All keys that are valid now, in memory; the store behind them.
+#[derive(Clone, Debug)]
+pub struct Keyring {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    valid: RwLock<HashMap<KeyHash, Arc<Holder>>>,
+}
+
+/// The holder of a valid key.
+#[derive(Debug)]
+struct Holder {
+    key: ApiKey,
+    revoked: watch::Sender<bool>,
+}
+
+impl Keyring {
+    /// Reads all keys of the store.
+    pub async fn open(store: Store) -> Result<Self, StoreError> {
+        let keys = store.keys().await?;
+        let valid = keys
+            .into_iter()
+            .filter(|(key, _)| key.revoked_at.is_none())
+            .map(|(key, hash)| (hash, Holder::new(key)))
+            .collect();
+        Ok(Self { inner: Arc::new(Inner { store, valid: RwLock::new(valid) }) })
+    }
+
+    /// Keeps a new key under this secret. It is valid when this returns.
+    pub async fn create(&self, new: NewKey, secret: &Secret) -> Result<ApiKey, StoreError> {
+        let key = new.into_key(secret, clock::now());
+        let hash = secret.hash();
+        self.inner.store.create_key(key.clone(), hash).await?;
+        self.with_valid(|valid| valid.insert(hash, Holder::new(key.clone())));
+        tracing::info!(key = %key.id, role = ?key.role, tenant = key.tenant, "key created");
+        Ok(key)
+    }
+
+    /// Returns every key there ever was, oldest first.
+    pub async fn list(&self) -> Result<Vec<ApiKey>, StoreError> {
+        Ok(self.inner.store.keys().await?.into_iter().map(|(key, _)| key).collect())
+    }
+
+    /// Revokes a key. When this returns it opens nothing more, and what it had opened closes.
+    pub async fn revoke(&self, id: KeyId) -> Result<Revocation, StoreError> {
+        let revocation = self.inner.store.revoke_key(id.clone(), clock::now()).await?;
+        let removed: Vec<_> =
+            self.with_valid(|valid| valid.extract_if(|_, holder| holder.key.id == id).collect());
+        for (_, holder) in removed {
+            holder.revoked.send_replace(true);
+            tracing::info!(key = %id, "key revoked");
+        }
+        Ok(revocation)
+    }
+
+    fn caller(&self, secret: &str) -> Option<Caller> {
+        let hash = Secret::hash_of(secret);
+        self.with_valid(|valid| valid.get(&hash).map(|holder| Caller(Arc::clone(holder))))
+    }
+
+    /// No code panics while it holds the lock, so a poisoned one is as good as any.
+    fn with_valid<T>(&self, act: impl FnOnce(&mut HashMap<KeyHash, Arc<Holder>>) -> T) -> T {
+        act(&mut self.inner.valid.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Holder {
+    fn new(key: ApiKey) -> Arc<Self> {
+        Arc::new(Self { key, revoked: watch::Sender::new(false) })
+    }
+}
+
+/// Whoever sent a request with a valid key.
+#[derive(Clone)]
+pub struct Caller(Arc<Holder>);
+
+impl Caller {
+    pub(crate) fn key_id(&self) -> &KeyId {
+        &self.0.key.id
+    }
+
+    /// Returns what turns true when the key is revoked.
+    pub(crate) fn revoked(&self) -> watch::Receiver<bool> {
+        self.0.revoked.subscribe()
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Caller").field(self.key_id()).finish()
+    }
+}
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        refuse_key_in_query(&parts.uri)?;
+        let secret = credential(&parts.headers)?;
+        app.keyring.caller(secret).ok_or_else(|| unauthenticated("the API key is not valid"))
+    }
+}
+
+/// A caller who may manage keys.
+#[derive(Debug)]
+pub struct Admin;
+
+impl FromRequestParts<App> for Admin {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        match caller.0.key.role {
+            Role::Admin => Ok(Self),
+            Role::Broker | Role::User => {
+                Err(ApiError::new(ErrorCode::Forbidden, "this takes a key with the role admin"))
+            }
+        }
+    }
+}
+
+fn refuse_key_in_query(uri: &Uri) -> Result<(), ApiError> {
+    let mut names = uri.query().unwrap_or_default().split('&').filter_map(|pair| {
+        let name = pair.split('=').next()?;
+        Some(name.to_ascii_lowercase())
+    });
+    if names.any(|name| KEYS_IN_QUERY.contains(&name.as_str())) {
+        return Err(unauthenticated("send the key as a header, never in the URL"));
+    }
+    Ok(())
+}
+
+/// Returns the secret that a request carries. `Authorization` wins over `X-Api-Key`.
+fn credential(headers: &HeaderMap) -> Result<&str, ApiError> {
+    const MISSING: &str = "send an API key as \"Authorization: Bearer KEY\" or \"X-Api-Key: KEY\"";
+    let (name, scheme) = if headers.contains_key(AUTHORIZATION) {
+        (AUTHORIZATION, Some("bearer"))
+    } else {
+        (X_API_KEY, None)
+    };
+    let mut values = headers.get_all(&name).iter();
+    let value = values.next().ok_or_else(|| unauthenticated(MISSING))?;
+    if values.next().is_some() {
+        return Err(unauthenticated("the request carries more than one key"));
+    }
+    let text = value.to_str().map_err(|_not_ascii| unauthenticated(MISSING))?;
+    let Some(scheme) = scheme else { return Ok(text.trim()) };
+    match text.split_once(' ') {
+        Some((found, secret)) if found.eq_ignore_ascii_case(scheme) => Ok(secret.trim()),
+        Some(_) | None => Err(unauthenticated(MISSING)),
+    }
+}
+
+fn unauthenticated(message: &'static str) -> ApiError {
+    ApiError::new(ErrorCode::Unauthenticated, message)
+}

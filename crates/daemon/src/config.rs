@@ -1,0 +1,194 @@
+//! One configuration: defaults, then a file, then the environment, then flags.
+
+mod layers;
+mod units;
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use model::{admission::Capacity, limits::LimitPolicy, units::ByteSize};
+use serde::{Deserialize, Serialize};
+
+pub use layers::{ConfigError, Sources, load};
+
+use crate::{serve::Settings, ws::connection::Timing};
+
+/// Everything that can be set. Unknown names are refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where to listen. Another address than loopback needs TLS, and is refused without.
+    pub listen: SocketAddr,
+    /// Where state is kept.
+    pub data: PathBuf,
+    /// The URL that others know this server by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_url: Option<String>,
+    /// Origins of web pages that may connect, besides the server's own.
+    pub allowed_origins: Vec<String>,
+    /// How long executions may go on after a stop was asked for.
+    #[serde(with = "units::duration")]
+    pub drain: Duration,
+    pub log: Log,
+    pub connections: Connections,
+    pub executions: Executions,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// Which lines are written, such as `info` or `warn,daemon=debug`.
+    pub filter: String,
+    pub format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Connections {
+    pub max: usize,
+    pub max_per_peer: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Executions {
+    /// How long executions go on when their connection is lost.
+    #[serde(with = "units::duration")]
+    pub disconnect_grace: Duration,
+    #[serde(with = "units::duration")]
+    pub max_timeout: Duration,
+    #[serde(with = "units::size")]
+    pub max_memory: ByteSize,
+    #[serde(with = "units::size")]
+    pub max_output: ByteSize,
+    /// How many may run at once, on one connection and in all.
+    pub running_per_connection: usize,
+    pub running: usize,
+    /// How many may wait, on one connection and in all.
+    pub queued_per_connection: usize,
+    pub queued: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let settings = Settings::default();
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7700)),
+            data: PathBuf::from("/var/lib/ringfence"),
+            public_url: None,
+            allowed_origins: Vec::new(),
+            drain: settings.drain,
+            log: Log::default(),
+            connections: Connections::default(),
+            executions: Executions::default(),
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { filter: "info".into(), format: LogFormat::Text }
+    }
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        let settings = Settings::default();
+        Self { max: settings.max_connections, max_per_peer: settings.max_connections_per_peer }
+    }
+}
+
+impl Default for Executions {
+    fn default() -> Self {
+        let (policy, capacity) = (LimitPolicy::default(), Capacity::default());
+        Self {
+            disconnect_grace: Settings::default().grace,
+            max_timeout: policy.max_timeout,
+            max_memory: policy.max_memory,
+            max_output: policy.max_output,
+            running_per_connection: capacity.running_per_client,
+            running: capacity.running,
+            queued_per_connection: capacity.queued_per_client,
+            queued: capacity.queued,
+        }
+    }
+}
+
+/// The longest grace period after a disconnect.
+const MAX_GRACE: Duration = Duration::from_mins(5);
+
+/// Reads a duration as it stands in the configuration: `10s`, `500ms`, `1h 30m`.
+pub fn read_duration(text: &str) -> Option<Duration> {
+    units::duration::read(text)
+}
+
+impl Config {
+    /// Refuses what is unsafe or makes no sense, with what to do instead.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let refuse = |problem: String| Err(ConfigError::Unsafe { problem });
+        if !self.listen.ip().is_loopback() {
+            return refuse(format!(
+                "listen = \"{}\" is not a loopback address, and there is no TLS: keys and code \
+                 would cross the network in the clear; listen on 127.0.0.1 and put a TLS proxy \
+                 on this machine in front of it",
+                self.listen
+            ));
+        }
+        if self.executions.disconnect_grace > MAX_GRACE {
+            return refuse("executions.disconnect_grace must be at most 300s".into());
+        }
+        if self.connections.max == 0 || self.executions.running == 0 {
+            return refuse("connections.max and executions.running must be at least 1".into());
+        }
+        let origins = self.public_url.iter().chain(&self.allowed_origins);
+        for origin in origins {
+            if !origin.starts_with("http://") && !origin.starts_with("https://") {
+                return refuse(format!("\"{origin}\" must start with http:// or https://"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the part that the surfaces need.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            allowed_origins: self.allowed_origins.clone(),
+            public_url: self.public_url.clone(),
+            grace: self.executions.disconnect_grace,
+            drain: self.drain,
+            max_connections: self.connections.max,
+            max_connections_per_peer: self.connections.max_per_peer,
+            timing: Timing::default(),
+        }
+    }
+
+    /// Returns what the operator allows an execution at most.
+    pub fn limit_policy(&self) -> LimitPolicy {
+        LimitPolicy {
+            max_timeout: self.executions.max_timeout,
+            max_memory: self.executions.max_memory,
+            max_output: self.executions.max_output,
+        }
+    }
+
+    /// Returns how many executions there may be.
+    pub fn capacity(&self) -> Capacity {
+        Capacity {
+            running_per_client: self.executions.running_per_connection,
+            queued_per_client: self.executions.queued_per_connection,
+            running: self.executions.running,
+            queued: self.executions.queued,
+        }
+    }
+
+    /// Writes the whole configuration as TOML. There are no secrets in it.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        toml::to_string_pretty(self).map_err(ConfigError::Print)
+    }
+}

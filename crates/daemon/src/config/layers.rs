@@ -1,0 +1,200 @@
+//! From several sources to one configuration.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use toml::{Table, Value};
+
+use super::Config;
+
+/// What every environment variable of ours starts with.
+const PREFIX: &str = "RINGFENCE_";
+/// Variables of the client commands, which are no settings of the server.
+const NOT_SETTINGS: [&str; 3] = ["RINGFENCE_API_KEY", "RINGFENCE_URL", "RINGFENCE_CONFIG"];
+
+/// Where settings come from, weakest first.
+#[derive(Debug, Default)]
+pub struct Sources {
+    /// Values that depend on the machine or the user, such as the data directory.
+    pub defaults: Table,
+    pub file: Option<PathBuf>,
+    /// The environment: only names with our prefix are looked at. Two underscores stand for a
+    /// dot: `RINGFENCE_EXECUTIONS__DISCONNECT_GRACE`.
+    pub environment: Vec<(String, String)>,
+    pub flags: Table,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read the configuration {path}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("the configuration {path} is not understood")]
+    File { path: PathBuf, source: toml::de::Error },
+    #[error("{name} is no setting; ringfence serve --print-config shows them all")]
+    Variable { name: String },
+    #[error("a setting is not understood")]
+    Value(#[source] toml::de::Error),
+    #[error("refusing unsafe settings: {problem}")]
+    Unsafe { problem: String },
+    #[error("cannot write the configuration as TOML")]
+    Print(#[source] toml::ser::Error),
+}
+
+/// Puts all sources together, and refuses what is unsafe.
+pub fn load(sources: Sources) -> Result<Config, ConfigError> {
+    let mut settings = sources.defaults;
+    if let Some(path) = &sources.file {
+        merge(&mut settings, read(path)?);
+    }
+    for (name, text) in sources.environment {
+        if name.starts_with(PREFIX) && !NOT_SETTINGS.contains(&name.as_str()) {
+            merge(&mut settings, variable(&name, &text)?);
+        }
+    }
+    merge(&mut settings, sources.flags);
+    let config: Config = settings.try_into().map_err(ConfigError::Value)?;
+    config.check()?;
+    Ok(config)
+}
+
+/// Reads a file by itself first, so that a mistake is reported with its place in it.
+fn read(path: &Path) -> Result<Table, ConfigError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    let not_understood = |source| ConfigError::File { path: path.to_owned(), source };
+    toml::from_str::<Config>(&text).map_err(not_understood)?;
+    toml::from_str(&text).map_err(not_understood)
+}
+
+/// Turns an environment variable into the table that a file would have for it.
+fn variable(name: &str, text: &str) -> Result<Table, ConfigError> {
+    let path = name.trim_start_matches(PREFIX).to_ascii_lowercase().replace("__", ".");
+    let mut value = value(text);
+    for part in path.rsplit('.') {
+        value = Value::Table(Table::from_iter([(part.to_owned(), value)]));
+    }
+    let Value::Table(table) = value else { return Ok(Table::new()) };
+    match table.clone().try_into::<Config>() {
+        Ok(_) => Ok(table),
+        Err(error) if error.message().starts_with("unknown field") => {
+            Err(ConfigError::Variable { name: name.to_owned() })
+        }
+        Err(error) => Err(ConfigError::Value(error)),
+    }
+}
+
+/// Reads a value as TOML would, or else as text: `5`, `["a"]`, `10s`.
+fn value(text: &str) -> Value {
+    let as_toml = toml::from_str::<Table>(&format!("value = {text}"));
+    match as_toml.ok().and_then(|mut table| table.remove("value")) {
+        Some(value) => value,
+        None => Value::String(text.to_owned()),
+    }
+}
+
+/// Lays one table over another, key by key.
+fn merge(below: &mut Table, above: Table) {
+    for (key, value) in above {
+        match (below.get_mut(&key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),
+            (_, value) => {
+                below.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use model::units::ByteSize;
+
+    use super::*;
+
+    fn table(text: &str) -> Table {
+        toml::from_str(text).unwrap()
+    }
+
+    fn file(text: &str) -> (tempfile::TempDir, Option<PathBuf>) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.toml");
+        std::fs::write(&path, text).unwrap();
+        (directory, Some(path))
+    }
+
+    fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn later_sources_win_setting_by_setting() {
+        let (_directory, file) = file(
+            "drain = \"1s\"\nlisten = \"127.0.0.1:1\"\n[executions]\nrunning = 2\nqueued = 2\n",
+        );
+        let config = load(Sources {
+            defaults: table("data = \"/a\"\ndrain = \"9s\""),
+            file,
+            environment: variables(&[
+                ("HOME", "/root"),
+                ("RINGFENCE_API_KEY", "x"),
+                ("RINGFENCE_LISTEN", "127.0.0.1:2"),
+                ("RINGFENCE_EXECUTIONS__RUNNING", "3"),
+                ("RINGFENCE_EXECUTIONS__MAX_MEMORY", "2GiB"),
+                ("RINGFENCE_ALLOWED_ORIGINS", "[\"https://a.example\"]"),
+            ]),
+            flags: table("listen = \"127.0.0.1:3\""),
+        })
+        .unwrap();
+        let mut expected = Config {
+            listen: ([127, 0, 0, 1], 3).into(),
+            data: "/a".into(),
+            drain: Duration::from_secs(1),
+            allowed_origins: vec!["https://a.example".into()],
+            ..Config::default()
+        };
+        expected.executions.running = 3;
+        expected.executions.queued = 2;
+        expected.executions.max_memory = ByteSize::mib(2048);
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read_again() {
+        let config = Config { public_url: Some("https://a.example".into()), ..Config::default() };
+        let text = config.to_toml().unwrap();
+        assert_eq!(toml::from_str::<Config>(&text).unwrap(), config, "{text}");
+    }
+
+    #[test]
+    fn unknown_names_and_unsafe_values_are_refused() {
+        let rows = [
+            "listne = \"127.0.0.1:1\"",
+            "[executions]\nrunnin = 1",
+            "drain = 5",
+            "drain = \"-5s\"",
+            "[executions]\nmax_memory = \"4 gigs\"",
+            "listen = \"0.0.0.0:7700\"",
+            "listen = \"192.168.0.1:7700\"",
+            "listen = \"[::]:7700\"",
+            "public_url = \"example.org\"",
+            "[executions]\ndisconnect_grace = \"301s\"",
+            "[executions]\nrunning = 0",
+        ];
+        for text in rows {
+            let (_directory, file) = file(text);
+            assert!(load(Sources { file, ..Sources::default() }).is_err(), "{text}");
+            let flags = Sources { flags: table(text), ..Sources::default() };
+            assert!(load(flags).is_err(), "{text}");
+        }
+        for (name, value) in [("RINGFENCE_LISTNE", "x"), ("RINGFENCE_LISTEN", "0.0.0.0:1")] {
+            let environment = variables(&[(name, value)]);
+            assert!(load(Sources { environment, ..Sources::default() }).is_err(), "{name}");
+        }
+        let (_directory, file) = file("listen = \"[::1]:7700\"");
+        load(Sources { file, ..Sources::default() }).unwrap();
+    }
+}

@@ -1,0 +1,138 @@
+//! The engine as a surface sees it: four things to ask, as values that can be called.
+//!
+//! The real one is made from an [`Engine`]. Tests of the surface hand in a scripted one, because
+//! what a frame does to a connection must be tested without making a sandbox for it.
+
+use std::{fmt, sync::Arc};
+
+use engine::{Engine, executions::Event};
+use model::{
+    admission::{Load, Overloaded},
+    execution::{Execution, StopReason},
+    limits::LimitPolicy,
+    units::ByteSize,
+};
+use tokio::sync::mpsc;
+
+type FindLanguage = dyn Fn(&str) -> Option<ByteSize> + Send + Sync;
+type ReadLoad = dyn Fn() -> Load + Send + Sync;
+type OpenAccount = dyn Fn() -> Account + Send + Sync;
+type Submit = dyn Fn(Execution) -> Result<Running, Overloaded> + Send + Sync;
+type Stop = dyn Fn(StopReason) + Send + Sync;
+
+/// Runs executions. Cheap to clone.
+#[derive(Clone)]
+pub struct Executor {
+    limit_policy: LimitPolicy,
+    find_language: Arc<FindLanguage>,
+    read_load: Arc<ReadLoad>,
+    open_account: Arc<OpenAccount>,
+}
+
+impl Executor {
+    /// Makes an executor of its parts: the policy, how much memory a language needs if it is
+    /// there at all, the load, and an account for one connection.
+    pub fn new(
+        limit_policy: LimitPolicy,
+        find_language: impl Fn(&str) -> Option<ByteSize> + Send + Sync + 'static,
+        read_load: impl Fn() -> Load + Send + Sync + 'static,
+        open_account: impl Fn() -> Account + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            limit_policy,
+            find_language: Arc::new(find_language),
+            read_load: Arc::new(read_load),
+            open_account: Arc::new(open_account),
+        }
+    }
+
+    /// Returns what the operator allows at most.
+    pub(crate) fn limit_policy(&self) -> LimitPolicy {
+        self.limit_policy
+    }
+
+    /// Returns the least memory that this language can start with, if it is there.
+    pub(crate) fn min_memory(&self, language: &str) -> Option<ByteSize> {
+        (self.find_language)(language)
+    }
+
+    pub(crate) fn load(&self) -> Load {
+        (self.read_load)()
+    }
+
+    /// Opens an account for one connection.
+    pub(crate) fn account(&self) -> Account {
+        (self.open_account)()
+    }
+}
+
+impl From<Engine> for Executor {
+    fn from(engine: Engine) -> Self {
+        let (languages, load) = (engine.clone(), engine.clone());
+        Self::new(
+            engine.limit_policy(),
+            move |name| languages.language(name).map(|language| language.min_memory),
+            move || load.load(),
+            move || {
+                let client = engine.client();
+                Account::new(move |execution| {
+                    let submitted = client.submit(execution)?;
+                    let canceller = submitted.canceller;
+                    let stop = move |reason| canceller.cancel(reason);
+                    Ok(Running::new(submitted.events, stop))
+                })
+            },
+        )
+    }
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executor").field("limit_policy", &self.limit_policy).finish_non_exhaustive()
+    }
+}
+
+/// One connection's account: its executions are counted and limited together.
+pub struct Account {
+    submit: Box<Submit>,
+}
+
+impl Account {
+    pub fn new(
+        submit: impl Fn(Execution) -> Result<Running, Overloaded> + Send + Sync + 'static,
+    ) -> Self {
+        Self { submit: Box::new(submit) }
+    }
+
+    /// Accepts an execution into the queue, or refuses it at once when there is no room.
+    pub(crate) fn submit(&self, execution: Execution) -> Result<Running, Overloaded> {
+        (self.submit)(execution)
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").finish_non_exhaustive()
+    }
+}
+
+/// An accepted execution. Dropping its events ends it.
+pub struct Running {
+    pub(crate) events: mpsc::Receiver<Event>,
+    pub(crate) stop: Box<Stop>,
+}
+
+impl Running {
+    pub fn new(
+        events: mpsc::Receiver<Event>,
+        stop: impl Fn(StopReason) + Send + Sync + 'static,
+    ) -> Self {
+        Self { events, stop: Box::new(stop) }
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,125 @@
+//! What a client is told when something goes wrong over HTTP.
+
+use std::borrow::Cow;
+
+use api::errors::{ErrorCode, Problem, ProblemDetail};
+use axum::{
+    Json,
+    extract::{FromRequest, Request, rejection::JsonRejection},
+    http::{
+        HeaderName, HeaderValue, StatusCode,
+        header::{RETRY_AFTER, WWW_AUTHENTICATE},
+    },
+    response::{IntoResponse, Response},
+};
+use serde::de::DeserializeOwned;
+use store::StoreError;
+
+use crate::keys::{KeyError, random_hex};
+
+/// A refusal, as an answer.
+#[derive(Debug)]
+pub struct ApiError {
+    code: ErrorCode,
+    message: Cow<'static, str>,
+    header: Option<(HeaderName, HeaderValue)>,
+}
+
+impl ApiError {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into(), header: None }
+    }
+
+    pub(crate) fn with_header(self, name: HeaderName, value: HeaderValue) -> Self {
+        Self { header: Some((name, value)), ..self }
+    }
+
+    /// Our own failure: the cause goes to the log and not to the client.
+    fn internal(cause: &dyn std::error::Error) -> Self {
+        let source = cause.source();
+        tracing::error!(error = %cause, ?source, "a request cannot be answered");
+        Self::new(ErrorCode::InternalError, "the server failed; its log says more")
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let request_id = random_hex(8).unwrap_or_default();
+        let code = self.code.wire_name();
+        tracing::debug!(request_id, code, message = %self.message, "request refused");
+        let status = StatusCode::from_u16(self.code.http_status())
+            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let error = ProblemDetail {
+            code: code.into(),
+            message: self.message,
+            retryable: self.code.is_retryable(),
+            request_id: format!("req_{request_id}").into(),
+        };
+        let mut response = (status, Json(Problem { error })).into_response();
+        let headers = response.headers_mut();
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if let Some((name, value)) = self.header {
+            headers.insert(name, value);
+        }
+        response
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        Self::internal(&error)
+    }
+}
+
+impl From<KeyError> for ApiError {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Name | KeyError::Role => {
+                Self::new(ErrorCode::InvalidRequest, error.to_string())
+            }
+            KeyError::NoSuchKey => Self::new(ErrorCode::NotFound, error.to_string()),
+            KeyError::Random(_)
+            | KeyError::File { .. }
+            | KeyError::TooOpen { .. }
+            | KeyError::Lock(_)
+            | KeyError::Store(_) => Self::internal(&error),
+        }
+    }
+}
+
+/// A JSON body whose refusals look like all others.
+#[derive(Debug)]
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        match Json::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Self(body)),
+            Err(rejection) => Err(refuse_body(&rejection)),
+        }
+    }
+}
+
+/// The text never repeats what was sent.
+fn refuse_body(rejection: &JsonRejection) -> ApiError {
+    match rejection.status() {
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ApiError::new(
+            ErrorCode::UnsupportedMediaType,
+            "the body must be JSON, with Content-Type: application/json",
+        ),
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            ApiError::new(ErrorCode::PayloadTooLarge, "the body is too large")
+        }
+        _ => ApiError::new(
+            ErrorCode::InvalidRequest,
+            "the body is not the JSON object that this route takes",
+        ),
+    }
+}

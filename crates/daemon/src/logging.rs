@@ -1,0 +1,26 @@
+//! Where log lines go: to standard error, as text or as JSON.
+
+use std::io;
+
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+
+use crate::config::{Log, LogFormat};
+
+/// Why logging could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum LoggingError {
+    #[error("log.filter is not understood; use one such as \"info\" or \"warn,daemon=debug\"")]
+    Filter(#[from] tracing_subscriber::filter::ParseError),
+    #[error("logging is set up already")]
+    Twice(#[from] tracing_subscriber::util::TryInitError),
+}
+
+/// Sets up logging for the process. Code, env, stdin and keys are never logged, at any level.
+pub fn init(log: &Log) -> Result<(), LoggingError> {
+    let registry = tracing_subscriber::registry().with(EnvFilter::try_new(&log.filter)?);
+    match log.format {
+        LogFormat::Text => registry.with(fmt::layer().with_writer(io::stderr)).try_init()?,
+        LogFormat::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init()?,
+    }
+    Ok(())
+}

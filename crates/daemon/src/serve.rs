@@ -1,0 +1,272 @@
+//! Accepts connections until it is told to stop, then sees them off.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    future::Future,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::Router;
+use engine::tasks::Tasks;
+use hyper::{Request, body::Incoming, server::conn::http1, service::Service as _};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{TcpListener, TcpStream},
+    select,
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::{interval, sleep, timeout},
+};
+
+use crate::{
+    auth::Keyring,
+    executor::Executor,
+    http::{self, App},
+    metrics::Metrics,
+    ws::{Origins, connection::Timing},
+};
+
+/// A request's head has to be there within this time.
+const HEAD_DEADLINE: Duration = Duration::from_secs(10);
+/// Request line and headers together.
+const MAX_HEAD_BYTES: usize = 40 << 10;
+const MAX_HEADERS: usize = 100;
+/// How long connections have to go, after everything was told to end.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+/// How long to wait when the process has no descriptors left to accept with.
+const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
+/// How often metrics are tidied.
+const TIDY: Duration = Duration::from_secs(5);
+
+/// What the surfaces are to do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Origins of web pages that may connect, besides the server's own.
+    pub allowed_origins: Vec<String>,
+    /// The URL that others know this server by.
+    pub public_url: Option<String>,
+    /// How long executions go on without their client.
+    pub grace: Duration,
+    /// How long executions may go on after a stop was asked for.
+    pub drain: Duration,
+    pub max_connections: usize,
+    /// Per address of a peer; loopback is not limited by it.
+    pub max_connections_per_peer: usize,
+    pub timing: Timing,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            allowed_origins: Vec::new(),
+            public_url: None,
+            grace: Duration::from_secs(10),
+            drain: Duration::from_secs(10),
+            max_connections: 4096,
+            max_connections_per_peer: 256,
+            timing: Timing::default(),
+        }
+    }
+}
+
+/// How far the server is with ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Serving,
+    /// Nothing new is taken; what runs may end by itself.
+    Draining,
+    /// The drain time is over.
+    Closing,
+}
+
+/// Serves until `shutdown` is there, then drains and returns.
+pub async fn serve(
+    listener: TcpListener,
+    executor: impl Into<Executor>,
+    keyring: Keyring,
+    settings: Settings,
+    shutdown: impl Future<Output = ()>,
+) {
+    let (set_phase, phase) = watch::channel(Phase::Serving);
+    let tasks = Tasks::default();
+    let settings = Arc::new(settings);
+    let app = App {
+        keyring,
+        executor: executor.into(),
+        origins: Arc::new(Origins::new(own_origins(&listener, &settings))),
+        metrics: Metrics::new(),
+        phase: phase.clone(),
+        tasks: tasks.clone(),
+        settings: Arc::clone(&settings),
+    };
+    let metrics = Arc::clone(&app.metrics);
+    let door = Door {
+        places: Arc::new(Semaphore::new(settings.max_connections)),
+        per_peer: Arc::default(),
+        max_per_peer: settings.max_connections_per_peer,
+        router: http::router(app),
+        tasks: tasks.clone(),
+        phase,
+    };
+    let mut tidy = interval(TIDY);
+    tokio::pin!(shutdown);
+    loop {
+        select! {
+            biased;
+            () = &mut shutdown => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => door.let_in(stream, peer.ip()),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    sleep(NO_DESCRIPTORS).await;
+                }
+            },
+            _ = tidy.tick() => metrics.tidy(),
+        }
+    }
+    drop(listener);
+    tracing::info!(drain = ?settings.drain, "shutting down");
+    set_phase.send_replace(Phase::Draining);
+    if timeout(settings.drain, tasks.join()).await.is_ok() {
+        return;
+    }
+    set_phase.send_replace(Phase::Closing);
+    if timeout(LAST_WAIT, tasks.join()).await.is_err() {
+        tracing::warn!("some connections did not end in time");
+    }
+}
+
+/// Returns the origins of pages that may connect: those configured, and the server's own.
+fn own_origins(listener: &TcpListener, settings: &Settings) -> Vec<String> {
+    let mut origins = settings.allowed_origins.clone();
+    if let Some(url) = &settings.public_url {
+        origins.push(origin_of(url));
+    }
+    if let Ok(address) = listener.local_addr()
+        && address.ip().is_loopback()
+    {
+        origins.push(format!("http://{address}"));
+        origins.push(format!("http://localhost:{}", address.port()));
+    }
+    origins
+}
+
+/// Returns scheme, host and port of a URL.
+fn origin_of(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let authority = rest.split('/').next().unwrap_or_default();
+    format!("{scheme}://{authority}").to_ascii_lowercase()
+}
+
+/// Lets connections in, as long as there is room.
+#[derive(Debug)]
+struct Door {
+    places: Arc<Semaphore>,
+    per_peer: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    max_per_peer: usize,
+    router: Router,
+    tasks: Tasks,
+    phase: watch::Receiver<Phase>,
+}
+
+/// A connection's place among all. Goes along with the socket, also through an upgrade.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    _place: Arc<(OwnedSemaphorePermit, PeerPlace)>,
+}
+
+/// A connection's place among those of its peer.
+#[derive(Debug)]
+struct PeerPlace {
+    peer: IpAddr,
+    per_peer: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+impl Drop for PeerPlace {
+    fn drop(&mut self) {
+        let mut per_peer = self.per_peer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = per_peer.get_mut(&self.peer) {
+            *count -= 1;
+            if *count == 0 {
+                per_peer.remove(&self.peer);
+            }
+        }
+    }
+}
+
+impl Door {
+    fn let_in(&self, stream: TcpStream, peer: IpAddr) {
+        let Some(place) = self.place(peer) else {
+            tracing::warn!(%peer, "no room for a connection");
+            self.tasks.start("turn away", turn_away(stream));
+            return;
+        };
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "cannot turn off Nagle's algorithm");
+        }
+        let connection = talk_http(stream, place, self.router.clone(), self.phase.clone());
+        self.tasks.start("http connection", connection);
+    }
+
+    fn place(&self, peer: IpAddr) -> Option<Place> {
+        let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let mut per_peer = self.per_peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = per_peer.entry(peer).or_default();
+        if *count >= self.max_per_peer && !peer.is_loopback() {
+            return None;
+        }
+        *count += 1;
+        let peer = PeerPlace { peer, per_peer: Arc::clone(&self.per_peer) };
+        Some(Place { _place: Arc::new((permit, peer)) })
+    }
+}
+
+/// Answers that there is no room, to whoever reads it.
+async fn turn_away(mut stream: TcpStream) {
+    const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
+        Connection: close\r\nContent-Length: 0\r\n\r\n";
+    let _ = timeout(Duration::from_secs(1), stream.write_all(ANSWER)).await;
+}
+
+async fn talk_http(
+    stream: TcpStream,
+    place: Place,
+    router: Router,
+    mut phase: watch::Receiver<Phase>,
+) {
+    let router = TowerToHyperService::new(router);
+    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(place.clone());
+        let answer = router.call(request);
+        async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_DEADLINE)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    tokio::pin!(connection);
+    let mut is_leaving = false;
+    loop {
+        select! {
+            ended = &mut connection => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection broke");
+                }
+                return;
+            }
+            _ = phase.wait_for(|phase| *phase != Phase::Serving), if !is_leaving => {
+                is_leaving = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! From what the engine and the store say to wire messages.
+
+use api::{
+    errors::ErrorCode,
+    fathom::{
+        VERSION,
+        server::{self, ExecutionResult, Load, ResourceUsage, State},
+    },
+    keys as wire,
+};
+use model::{
+    admission,
+    execution::{Exit, Outcome, Status, StopReason},
+};
+use store::keys::{Actor, ActorKind, ApiKey, Role};
+
+use crate::clock;
+
+pub(crate) fn state(status: Status) -> State {
+    match status {
+        Status::Completed => State::Completed,
+        Status::Failed => State::Failed,
+        Status::Cancelled => State::Cancelled,
+        Status::Timeout => State::Timeout,
+        Status::Oom => State::Oom,
+    }
+}
+
+/// Returns the limit that ended an execution, if one did.
+pub(crate) fn limit_reached(outcome: &Outcome) -> Option<ErrorCode> {
+    match outcome.status {
+        Status::Timeout => Some(ErrorCode::Timeout),
+        Status::Oom => Some(ErrorCode::Oom),
+        Status::Failed
+            if outcome.truncated || outcome.stopped_for == Some(StopReason::OutputLimit) =>
+        {
+            Some(ErrorCode::OutputLimit)
+        }
+        Status::Completed | Status::Failed | Status::Cancelled => None,
+    }
+}
+
+pub(crate) fn result<'a>(
+    id: &'a str,
+    ts: &'a str,
+    outcome: &Outcome,
+    replaced_bytes: u64,
+) -> ExecutionResult<'a> {
+    let (exit_code, signal) = match outcome.exit {
+        Some(Exit::Code(code)) => (Some(code), None),
+        Some(Exit::Signal(number)) => (None, Some(server::signal_name(number))),
+        None => (None, None),
+    };
+    ExecutionResult {
+        v: VERSION,
+        id: id.into(),
+        ts: ts.into(),
+        exit_code,
+        duration_ms: millis(outcome.duration),
+        resource_usage: Some(ResourceUsage {
+            peak_memory_mb: outcome.usage.peak_memory.as_mib_ceil(),
+            cpu_time_ms: millis(outcome.usage.cpu_time),
+        }),
+        signal,
+        truncated: outcome.truncated,
+        error_code: limit_reached(outcome).map(|code| code.wire_name().into()),
+        output_bytes: outcome.output_bytes,
+        replaced_bytes,
+    }
+}
+
+pub(crate) fn load(load: admission::Load) -> Load {
+    Load { active_executions: load.running, queue_depth: load.queued }
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn key(key: &ApiKey) -> wire::Key {
+    wire::Key {
+        id: key.id.0.clone(),
+        name: key.name.clone(),
+        tenant: key.tenant.clone(),
+        role: match key.role {
+            Role::Admin => wire::KeyRole::Admin,
+            Role::Broker => wire::KeyRole::Broker,
+            Role::User => wire::KeyRole::User,
+        },
+        actor: actor(&key.actor),
+        last_four: key.last_four.clone(),
+        created_at: clock::text(key.created_at),
+        revoked_at: key.revoked_at.map(clock::text),
+    }
+}
+
+fn actor(actor: &Actor) -> wire::Actor {
+    let kind = match actor.kind {
+        ActorKind::Human => wire::ActorKind::Human,
+        ActorKind::Agent => wire::ActorKind::Agent,
+    };
+    wire::Actor { kind, id: actor.id.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use model::{execution::Usage, units::ByteSize};
+
+    use super::*;
+
+    #[test]
+    fn a_result_says_how_it_ended_and_what_it_used() {
+        let outcome = Outcome {
+            status: Status::Failed,
+            exit: Some(Exit::Signal(9)),
+            stopped_for: Some(StopReason::OutputLimit),
+            duration: Duration::from_micros(1_500_999),
+            usage: Usage {
+                peak_memory: ByteSize::bytes((44 << 20) + 1),
+                cpu_time: Duration::from_millis(120),
+            },
+            output_bytes: 7,
+            truncated: true,
+        };
+        let expected = ExecutionResult {
+            v: 1,
+            id: "a".into(),
+            ts: "t".into(),
+            exit_code: None,
+            duration_ms: 1500,
+            resource_usage: Some(ResourceUsage { peak_memory_mb: 45, cpu_time_ms: 120 }),
+            signal: Some("KILL".into()),
+            truncated: true,
+            error_code: Some("OUTPUT_LIMIT".into()),
+            output_bytes: 7,
+            replaced_bytes: 3,
+        };
+        assert_eq!(result("a", "t", &outcome, 3), expected);
+    }
+}

@@ -1,0 +1,376 @@
+//! One connection: reads frames, submits executions, tells their events.
+//!
+//! One task does it all. It takes no more events while the peer does not read what was told
+//! already; the engine then stops reading the program's pipes, and the program waits.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use api::{
+    errors::ErrorCode,
+    fathom::{Cancel, ClientFrame, Execute, Ping, parse},
+};
+use engine::executions::Event;
+use futures_util::{StreamExt as _, stream::SelectAll};
+use model::execution::StopReason;
+use tokio::{
+    select,
+    sync::watch,
+    time::{Instant, MissedTickBehavior, interval, sleep},
+};
+use tokio_tungstenite::tungstenite::Message;
+
+use super::{
+    book::{self, Book, Events},
+    limits::{Rate, Strikes},
+    socket::{Gone, Socket, Step, Stream},
+    telling,
+};
+use crate::{
+    auth::Caller,
+    clock,
+    executor::{Account, Executor},
+    from_wire,
+    metrics::{Metrics, count_refusal},
+    serve::{Phase, Settings},
+};
+
+/// After the drain time, executions have this long to be told as ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Skew that is not worth telling.
+const SMALL_SKEW_MS: u64 = 1000;
+
+/// What a connection is given.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) caller: Caller,
+    pub(crate) executor: Executor,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) phase: watch::Receiver<Phase>,
+}
+
+/// Serves one peer until it goes, or is sent away, and its executions have ended.
+pub(crate) async fn run(stream: Stream, given: Given) {
+    let now = Instant::now();
+    let mut connection = Connection {
+        account: given.executor.account(),
+        revoked: given.caller.revoked(),
+        executor: given.executor,
+        settings: given.settings,
+        metrics: given.metrics,
+        phase: given.phase,
+        book: Book::default(),
+        events: SelectAll::new(),
+        strikes: Strikes::default(),
+        rate: Rate::new(now),
+        health: Health { last_progress: now, written: 0, last_sign: now, read: 0, pinged: None },
+    };
+    let mut socket = Socket::new(stream).await;
+    let end = connection.converse(&mut socket).await;
+    tracing::debug!(key = %given.caller.key_id(), ?end, "connection ends");
+    tokio::join!(say_goodbye(socket, end), connection.linger(end));
+}
+
+struct Connection {
+    executor: Executor,
+    account: Account,
+    settings: Arc<Settings>,
+    metrics: Arc<Metrics>,
+    phase: watch::Receiver<Phase>,
+    revoked: watch::Receiver<bool>,
+    book: Book,
+    events: SelectAll<Events>,
+    strikes: Strikes,
+    rate: Rate,
+    health: Health,
+}
+
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Peer,
+    Closed(u16, &'static str),
+    Revoked,
+}
+
+impl From<Gone> for End {
+    fn from(gone: Gone) -> Self {
+        match gone {
+            Gone::Peer => Self::Peer,
+            Gone::Framing => Self::Closed(1002, "protocol error"),
+            Gone::NotUtf8 => Self::Closed(1007, "text is not UTF-8"),
+            Gone::TooBig => Self::Closed(1009, "message too big"),
+        }
+    }
+}
+
+async fn say_goodbye(socket: Socket, end: End) {
+    match end {
+        End::Peer => socket.hang_up().await,
+        End::Closed(code, reason) => socket.close(code, reason).await,
+        End::Revoked => socket.close(4401, "the key was revoked").await,
+    }
+}
+
+impl Connection {
+    async fn converse(&mut self, socket: &mut Socket) -> End {
+        let mut tick = interval(self.settings.timing.tick);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut revoked = pin!(until(self.revoked.clone(), |revoked| *revoked));
+        let mut draining = pin!(until(self.phase.clone(), |phase| *phase != Phase::Serving));
+        let mut closing = pin!(until(self.phase.clone(), |phase| *phase == Phase::Closing));
+        let mut silence = pin!(sleep(Duration::MAX));
+        let (mut is_draining, mut is_closing) = (false, false);
+        loop {
+            if is_draining && self.book.is_empty() {
+                return End::Closed(1012, "restarting");
+            }
+            select! {
+                biased;
+                () = &mut revoked => return End::Revoked,
+                () = &mut draining, if !is_draining => is_draining = true,
+                () = &mut closing, if !is_closing => {
+                    is_closing = true;
+                    self.book.stop_all(StopReason::ShuttingDown);
+                    silence.as_mut().reset(Instant::now() + LAST_WORDS);
+                }
+                () = &mut silence, if is_closing => return End::Closed(1012, "restarting"),
+                Some((id, event)) = self.events.next(), if socket.has_room() => {
+                    self.tell(&id, &event, socket);
+                }
+                step = socket.step() => {
+                    let heard = match step {
+                        Step::Message(message) => self.hear(message, socket),
+                        Step::Flushed => Ok(()),
+                        Step::Gone(gone) => Err(gone.into()),
+                    };
+                    if let Err(end) = heard {
+                        return end;
+                    }
+                }
+                _ = tick.tick() => {
+                    if let Err(end) = self.health.check(&self.settings.timing, socket) {
+                        return end;
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, id: &str, event: &Event, socket: &mut Socket) {
+        self.note(id, event);
+        self.book.tell(id, &clock::stamp(), event, &mut |frame| socket.queue(frame));
+    }
+
+    fn note(&self, id: &str, event: &Event) {
+        self.metrics.event(event);
+        match event {
+            Event::Ended(outcome) => tracing::debug!(id, status = ?outcome.status, "ended"),
+            Event::Broken { message } => tracing::error!(id, message, "an execution broke"),
+            Event::Started | Event::Output { .. } => {}
+        }
+    }
+
+    /// Acts upon one message. An error is why the connection ends.
+    fn hear(&mut self, message: Message, socket: &mut Socket) -> Result<(), End> {
+        match message {
+            Message::Text(text) => match parse::parse(&text) {
+                Ok(frame) => {
+                    self.strikes.clear();
+                    self.act(frame, socket)
+                }
+                Err(refused) => self.refuse(&refused, socket),
+            },
+            Message::Binary(_) => Err(End::Closed(1003, "text frames only")),
+            Message::Ping(_) => self.spend(),
+            Message::Close(_) => Err(End::Peer),
+            Message::Pong(_) | Message::Frame(_) => Ok(()),
+        }
+    }
+
+    fn refuse(&mut self, refused: &parse::Refused, socket: &mut Socket) -> Result<(), End> {
+        Self::error(refused.id.as_deref(), refused.code, &refused.message, socket);
+        if self.strikes.are_out(refused.part) {
+            return Err(End::Closed(4400, "three invalid frames in a row"));
+        }
+        self.spend()
+    }
+
+    /// Takes from what a client may send without purpose.
+    fn spend(&mut self) -> Result<(), End> {
+        if self.rate.is_exceeded(Instant::now()) {
+            return Err(End::Closed(4429, "too many pings or invalid frames"));
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, frame: ClientFrame, socket: &mut Socket) -> Result<(), End> {
+        match frame {
+            ClientFrame::Execute(execute) => {
+                let id = execute.id.clone();
+                if let Err((code, message)) = self.execute(execute, socket) {
+                    Self::error(Some(&id), code, &message, socket);
+                }
+                Ok(())
+            }
+            ClientFrame::Cancel(Cancel { id, .. }) => {
+                if self.book.cancel(&id) {
+                    return Ok(());
+                }
+                let message = "no execution of this id is running on this connection";
+                Self::error(Some(&id), ErrorCode::UnknownExecution, message, socket);
+                self.spend()
+            }
+            ClientFrame::Ping(Ping { .. }) => {
+                socket.queue(telling::pong(&clock::stamp(), self.executor.load()));
+                self.spend()
+            }
+        }
+    }
+
+    fn execute(
+        &mut self,
+        execute: Execute,
+        socket: &mut Socket,
+    ) -> Result<(), (ErrorCode, String)> {
+        let bytes = book::weight(&execute);
+        self.book
+            .check(&execute.id, bytes)
+            .map_err(|(code, message)| (code, message.to_owned()))?;
+        let min_memory = self.executor.min_memory(&execute.language).ok_or_else(|| {
+            let name: String = execute.language.chars().take(64).collect();
+            let message = format!("Language '{name}' is not available in this sandbox");
+            (ErrorCode::LanguageNotSupported, message)
+        })?;
+        let limits = self
+            .executor
+            .limit_policy()
+            .check(from_wire::asked_limits(execute.limits), min_memory)
+            .map_err(|refusal| (ErrorCode::InvalidRequest, refusal.to_string()))?;
+        if *self.phase.borrow() != Phase::Serving {
+            let message = "the server is shutting down".to_owned();
+            return Err((ErrorCode::SandboxOverloaded, message));
+        }
+        let id: Arc<str> = execute.id.as_str().into();
+        let now = clock::now();
+        let skew =
+            clock::skew_ms(&execute.ts, now).filter(|skew| skew.unsigned_abs() > SMALL_SKEW_MS);
+        let running = self
+            .account
+            .submit(from_wire::execution(execute, limits))
+            .map_err(|overloaded| (ErrorCode::SandboxOverloaded, overloaded.to_string()))?;
+        let grace = u64::try_from(self.settings.grace.as_millis()).unwrap_or(u64::MAX);
+        socket.queue(telling::ack(&id, &clock::text(now), grace, skew));
+        self.metrics.accepted();
+        self.book.open(Arc::clone(&id), bytes, running.stop);
+        self.events.push(Events::new(id, running.events));
+        Ok(())
+    }
+
+    fn error(id: Option<&str>, code: ErrorCode, message: &str, socket: &mut Socket) {
+        count_refusal(code);
+        socket.queue(telling::error(id, &clock::stamp(), code, message));
+    }
+
+    /// Lets executions go on for the grace period without their client, then ends them.
+    async fn linger(&mut self, end: End) {
+        let grace = match end {
+            End::Revoked => Duration::ZERO,
+            End::Peer | End::Closed(..) => self.settings.grace,
+        };
+        let mut over = pin!(sleep(grace));
+        let mut closing = pin!(until(self.phase.clone(), |phase| *phase == Phase::Closing));
+        let mut is_over = false;
+        while !self.book.is_empty() {
+            select! {
+                biased;
+                Some((id, event)) = self.events.next() => {
+                    self.note(&id, &event);
+                    self.book.tell(&id, "", &event, &mut drop);
+                }
+                () = &mut over, if !is_over => {
+                    is_over = true;
+                    tracing::info!(executions = self.book.len(), "ending what lost its client");
+                    self.book.stop_all(StopReason::ClientGone);
+                }
+                () = &mut closing, if !is_over => {
+                    is_over = true;
+                    self.book.stop_all(StopReason::ShuttingDown);
+                }
+            }
+        }
+    }
+}
+
+/// Waits for a value that will do. If nobody is left to send one, it is never there.
+async fn until<T>(mut receiver: watch::Receiver<T>, will_do: impl FnMut(&T) -> bool) {
+    if receiver.wait_for(will_do).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Whether the peer is there, and takes what it is sent.
+#[derive(Debug)]
+struct Health {
+    last_progress: Instant,
+    written: u64,
+    last_sign: Instant,
+    read: u64,
+    pinged: Option<Instant>,
+}
+
+/// How long things may take on a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// How often the others are looked at.
+    pub tick: Duration,
+    /// Silence after which the peer is asked for a sign of life.
+    pub ping_after: Duration,
+    /// Time to give that sign.
+    pub pong_within: Duration,
+    /// Time to take at least one byte of what waits to be written.
+    pub progress_within: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            tick: Duration::from_secs(5),
+            ping_after: Duration::from_secs(20),
+            pong_within: Duration::from_secs(20),
+            progress_within: Duration::from_mins(1),
+        }
+    }
+}
+
+impl Health {
+    fn check(&mut self, timing: &Timing, socket: &mut Socket) -> Result<(), End> {
+        let now = Instant::now();
+        if socket.read() != self.read {
+            (self.read, self.last_sign, self.pinged) = (socket.read(), now, None);
+        }
+        if socket.buffered() == 0 || socket.written() != self.written {
+            (self.written, self.last_progress) = (socket.written(), now);
+        }
+        if now - self.last_progress >= timing.progress_within {
+            return Err(End::Closed(4408, "slow consumer"));
+        }
+        // A peer that has yet to take our output has not seen the ping: the rule above is its.
+        if socket.buffered() > 0 {
+            return Ok(());
+        }
+        match self.pinged {
+            Some(pinged) if now - pinged >= timing.pong_within => {
+                Err(End::Closed(4408, "no sign of life"))
+            }
+            Some(_) => Ok(()),
+            None if now - self.last_sign >= timing.ping_after => {
+                self.pinged = Some(now);
+                socket.ping();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
