@@ -10,7 +10,7 @@ mod slots;
 mod spawner;
 pub mod tasks;
 
-use std::sync::Arc;
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use isolate::{posture::Posture, socket::PacketSocket};
 use model::{
@@ -74,9 +74,9 @@ pub enum EngineError {
 
 impl Engine {
     /// Starts an engine over the socket to its spawner, once that has said hello.
-    pub async fn start(settings: Settings, spawner: PacketSocket) -> Result<Self, EngineError> {
+    pub async fn start(settings: Settings, spawner: OwnedFd) -> Result<Self, EngineError> {
         let tasks = Tasks::default();
-        let spawner = spawner::connect(spawner, &tasks)?;
+        let spawner = spawner::connect(PacketSocket::from_fd(spawner), &tasks)?;
         let posture = spawner.posture().await?;
         let slots = Slots::new(spawner);
         let inner = Inner {
@@ -107,6 +107,11 @@ impl Engine {
 
     pub fn load(&self) -> Load {
         self.inner.queue.load()
+    }
+
+    /// Returns when the spawner is gone: nothing can be run any more.
+    pub async fn spawner_gone(&self) {
+        self.inner.slots.spawner_gone().await;
     }
 
     /// Ends every execution and the spawner. Nothing can be run afterwards.

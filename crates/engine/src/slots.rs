@@ -51,6 +51,10 @@ impl Slots {
         Ok(Slot { number, control, ends: Ends { stdin, stdout, stderr, code }, cgroup })
     }
 
+    pub(crate) async fn spawner_gone(&self) {
+        self.spawner.gone().await;
+    }
+
     /// Ends every slot, for good.
     pub(crate) fn close(&self) {
         self.spawner.close();

@@ -33,13 +33,13 @@ struct Shared {
     socket: AsyncFd<PacketSocket>,
     state: Mutex<State>,
     posture: watch::Sender<Option<Posture>>,
+    gone: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     next_slot: u64,
     being_made: HashMap<u64, oneshot::Sender<Result<SlotEnds, EngineError>>>,
-    gone: bool,
 }
 
 /// The number of a slot, by which the spawner knows it.
@@ -50,8 +50,8 @@ pub(crate) struct SlotNumber(u64);
 pub(crate) fn connect(socket: PacketSocket, tasks: &Tasks) -> Result<Spawner, EngineError> {
     let socket = register(socket).map_err(EngineError::Socket)?;
     let state = Mutex::new(State::default());
-    let posture = watch::Sender::new(None);
-    let spawner = Spawner { shared: Arc::new(Shared { socket, state, posture }) };
+    let (posture, gone) = (watch::Sender::new(None), watch::Sender::new(false));
+    let spawner = Spawner { shared: Arc::new(Shared { socket, state, posture, gone }) };
     let reader = spawner.clone();
     tasks.start("spawner notices", async move { reader.read_notices().await });
     Ok(spawner)
@@ -61,18 +61,28 @@ impl Spawner {
     /// Returns what slots are made of here, once the spawner has said so.
     pub(crate) async fn posture(&self) -> Result<Posture, EngineError> {
         let mut said = self.shared.posture.subscribe();
-        let posture = said.wait_for(Option::is_some).await.or(Err(EngineError::SpawnerGone))?;
-        posture.clone().ok_or(EngineError::SpawnerGone)
+        tokio::select! {
+            posture = said.wait_for(Option::is_some) => {
+                posture.ok().and_then(|posture| posture.clone()).ok_or(EngineError::SpawnerGone)
+            }
+            () = self.gone() => Err(EngineError::SpawnerGone),
+        }
+    }
+
+    /// Returns when the spawner is gone.
+    pub(crate) async fn gone(&self) {
+        // The sender is our own, so this ends only when it has said so.
+        let _ = self.shared.gone.subscribe().wait_for(|gone| *gone).await;
     }
 
     /// Asks for a slot and returns its ends. Its init says on its own when it is ready.
     pub(crate) async fn make(&self, spec: SlotSpec) -> Result<(SlotNumber, SlotEnds), EngineError> {
         let (made, is_made) = oneshot::channel();
+        if *self.shared.gone.borrow() {
+            return Err(EngineError::SpawnerGone);
+        }
         let slot = {
             let mut state = self.state();
-            if state.gone {
-                return Err(EngineError::SpawnerGone);
-            }
             state.next_slot += 1;
             let slot = state.next_slot;
             state.being_made.insert(slot, made);
@@ -142,9 +152,8 @@ impl Spawner {
     /// Without its spawner an engine can make no slots; whoever waits for one is told.
     fn lose(&self, why: &dyn std::fmt::Display) {
         tracing::error!(%why, "the spawner is gone");
-        let mut state = self.state();
-        state.gone = true;
-        state.being_made.clear();
+        self.shared.gone.send_replace(true);
+        self.state().being_made.clear();
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {

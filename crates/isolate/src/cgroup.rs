@@ -13,7 +13,7 @@ pub use group::Group;
 use std::os::fd::OwnedFd;
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, unlinkat},
+    fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, unlinkat},
     io::Errno,
 };
 
@@ -119,6 +119,7 @@ fn open_v2(mounted: &Mounted, name: &str) -> Result<Tree, CgroupError> {
     }
     write_at(&parent, "cgroup.subtree_control", "+memory +pids +cpu").map_err(not_ours)?;
     let dir = make_dir(&parent, name).map_err(not_ours)?;
+    clear(&dir);
     write_at(&dir, "cgroup.subtree_control", "+memory +pids +cpu").map_err(not_ours)?;
     Ok(Tree { dir, parent, role: Role::V2 })
 }
@@ -147,6 +148,7 @@ fn open_v1(mounted: &[Mounted], name: &str) -> Result<Vec<Tree>, CgroupError> {
         let not_ours = |errno| CgroupError::NotOurs { path: mounted.path.clone(), errno };
         let parent = open_dir(CWD, &mounted.path).map_err(not_ours)?;
         let dir = make_dir(&parent, name).map_err(not_ours)?;
+        clear(&dir);
         trees.push(Tree { dir, parent, role: Role::V1(controllers) });
     }
     Ok(trees)
@@ -155,6 +157,7 @@ fn open_v1(mounted: &[Mounted], name: &str) -> Result<Vec<Tree>, CgroupError> {
 fn open_kill_only(mounted: &Mounted, name: &str) -> Result<Tree, Errno> {
     let parent = open_dir(CWD, &mounted.path)?;
     let dir = make_dir(&parent, name)?;
+    clear(&dir);
     Ok(Tree { dir, parent, role: Role::KillOnly })
 }
 
@@ -163,6 +166,16 @@ impl Drop for Cgroups {
         for tree in &self.trees {
             // A slot that is still being torn down keeps it; the next start finds it again.
             let _ = unlinkat(&tree.parent, self.name.as_str(), AtFlags::REMOVEDIR);
+        }
+    }
+}
+
+/// Removes what a server of this name left behind when it was killed.
+fn clear(dir: &OwnedFd) {
+    for entry in Dir::read_from(dir).into_iter().flatten().filter_map(Result::ok) {
+        if entry.file_type() == FileType::Directory && entry.file_name() != c"." {
+            // One with a process in it stays, and its limits with it.
+            let _ = unlinkat(dir, entry.file_name(), AtFlags::REMOVEDIR);
         }
     }
 }

@@ -12,10 +12,14 @@ mod supervise;
 
 use std::os::fd::OwnedFd;
 
-use rustix::{io::Errno, net::RecvFlags, net::SendFlags, process::Pid};
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendFlags},
+    process::{Pid, WaitStatus},
+};
 
 use crate::{
-    plan::{Broken, Plan, Step},
+    plan::{Broken, Exit, Plan, Step},
     socket::PacketSocket,
     sys::{self, process::Fork},
     wire::{self, Command, Report},
@@ -122,4 +126,9 @@ fn report(control: &PacketSocket, report: &Report) -> Result<(), Errno> {
 /// Stays until the daemon closes the socket, so that it can read what it needs first.
 fn wait_for_the_end(control: &PacketSocket) {
     while let Ok(Some(_)) = control.receive(RecvFlags::empty()) {}
+}
+
+/// Reads a wait status.
+pub(crate) fn exit_of(status: WaitStatus) -> Option<Exit> {
+    status.exit_status().map(Exit::Code).or_else(|| status.terminating_signal().map(Exit::Signal))
 }

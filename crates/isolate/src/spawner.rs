@@ -20,12 +20,12 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
     net::{RecvFlags, SendFlags},
-    process::{Pid, Signal, WaitOptions, pidfd_send_signal, wait},
+    process::{Pid, Signal, WaitOptions, WaitStatus, pidfd_send_signal, wait},
 };
 
 use crate::{
     cgroup::{CgroupError, Cgroups, Group},
-    plan::SlotSpec,
+    plan::{Exit, SlotSpec},
     posture::Posture,
     root::{RootError, Template},
     seccomp::SeccompError,
@@ -121,12 +121,12 @@ impl Spawner {
         })
     }
 
-    /// Takes orders until the daemon is gone, then ends every slot.
+    /// Takes orders until the daemon is gone, then ends every slot. Returns how the daemon ended.
     pub fn run(
         mut self,
         socket: &PacketSocket,
-        daemon: Option<Daemon>,
-    ) -> Result<(), SpawnerError> {
+        mut daemon: Option<Daemon>,
+    ) -> Result<Option<Exit>, SpawnerError> {
         let signals = sys::signal::as_descriptor(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT])
             .map_err(doing("watch signals"))?;
         self.post(&Notice::Hello { posture: self.posture.clone() }, Vec::new());
@@ -144,10 +144,10 @@ impl Spawner {
                         daemon.forward(signal);
                     }
                 }
-                self.reap()?;
+                self.reap(&mut daemon)?;
             }
             if happened.order && !self.obey_all(socket)? {
-                return self.end();
+                return self.end(daemon);
             }
         }
     }
@@ -224,15 +224,14 @@ impl Spawner {
     }
 
     /// Clears away every slot whose init has ended.
-    fn reap(&mut self) -> Result<(), SpawnerError> {
-        loop {
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, _status))) => self.clear_away(pid)?,
-                Ok(None) | Err(Errno::CHILD) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(doing("reap")(errno)),
+    fn reap(&mut self, daemon: &mut Option<Daemon>) -> Result<(), SpawnerError> {
+        while let Some((pid, status)) = reaped(WaitOptions::NOHANG)? {
+            if let Some(daemon) = daemon.as_mut() {
+                daemon.note(pid, status);
             }
+            self.clear_away(pid)?;
         }
+        Ok(())
     }
 
     /// With the last process of a pid namespace all others in it are gone, so its cgroup is empty.
@@ -246,18 +245,31 @@ impl Spawner {
         Ok(())
     }
 
-    /// Ends every slot and waits until nothing is left of any.
-    fn end(mut self) -> Result<(), SpawnerError> {
+    /// Ends every slot and waits until nothing is left of any. Returns how the daemon ended.
+    fn end(mut self, mut daemon: Option<Daemon>) -> Result<Option<Exit>, SpawnerError> {
         self.slots.values().for_each(kill);
-        while !self.slots.is_empty() {
-            match wait(WaitOptions::empty()) {
-                Ok(Some((pid, _status))) => self.clear_away(pid)?,
-                Ok(None) | Err(Errno::INTR) => {}
-                Err(Errno::CHILD) => break,
-                Err(errno) => return Err(doing("reap")(errno)),
+        let is_daemon_there =
+            |daemon: &Option<Daemon>| daemon.as_ref().is_some_and(|daemon| daemon.exit().is_none());
+        while !self.slots.is_empty() || is_daemon_there(&daemon) {
+            let Some((pid, status)) = reaped(WaitOptions::empty())? else { break };
+            if let Some(daemon) = daemon.as_mut() {
+                daemon.note(pid, status);
             }
+            self.clear_away(pid)?;
         }
-        Ok(())
+        Ok(daemon.and_then(|daemon| daemon.exit()))
+    }
+}
+
+/// Reaps one child, if there is any to reap.
+fn reaped(options: WaitOptions) -> Result<Option<(Pid, WaitStatus)>, SpawnerError> {
+    loop {
+        match wait(options) {
+            Ok(reaped) => return Ok(reaped),
+            Err(Errno::CHILD) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(doing("reap")(errno)),
+        }
     }
 }
 

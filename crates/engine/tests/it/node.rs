@@ -51,7 +51,7 @@ impl Node {
     pub(crate) async fn start() -> Self {
         let (socket, spawner) = start_spawner().unwrap();
         let settings = Settings { languages: Languages::installed(), ..Settings::default() };
-        Self { engine: Engine::start(settings, socket).await.unwrap(), spawner }
+        Self { engine: Engine::start(settings, socket.into_fd()).await.unwrap(), spawner }
     }
 
     pub(crate) async fn run(&self, execution: Execution) -> Seen {

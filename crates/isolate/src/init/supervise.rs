@@ -6,7 +6,7 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
     net::RecvFlags,
-    process::{Pid, WaitOptions, WaitStatus, wait},
+    process::{Pid, WaitOptions, wait},
     time::{
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
         timerfd_settime,
@@ -14,7 +14,7 @@ use rustix::{
 };
 
 use super::memory::{self, MemoryWatch};
-use super::{Ready, report, wait_for_the_end};
+use super::{Ready, exit_of, report, wait_for_the_end};
 use crate::{
     plan::{Broken, Exit, Step},
     socket::PacketSocket,
@@ -177,8 +177,4 @@ fn reap(main: Pid) -> Result<Option<Exit>, Errno> {
             Err(other) => return Err(other),
         }
     }
-}
-
-fn exit_of(status: WaitStatus) -> Option<Exit> {
-    status.exit_status().map(Exit::Code).or_else(|| status.terminating_signal().map(Exit::Signal))
 }

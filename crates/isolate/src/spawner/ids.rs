@@ -9,7 +9,10 @@ pub struct IdRange {
 
 impl IdRange {
     /// Far above what distributions and container engines hand out.
-    pub const DEFAULT: Self = Self { first: 0x7000_0000, count: 0x0002_0000 };
+    pub const DEFAULT: Self = Self { first: 0x7000_0100, count: 0x0002_0000 };
+
+    /// The user that the daemon has, if none was made for it.
+    pub const DAEMON: u32 = 0x7000_0000;
 }
 
 /// The pairs of ids that are free.

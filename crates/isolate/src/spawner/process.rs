@@ -5,7 +5,7 @@ use std::fs;
 use rustix::{
     fs::{Gid, Uid},
     io::Errno,
-    process::{Pid, Signal, kill_process},
+    process::{Pid, Signal, WaitStatus, kill_process},
     thread::{
         CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
         set_thread_groups, set_thread_res_gid, set_thread_res_uid,
@@ -14,7 +14,8 @@ use rustix::{
 
 use super::SpawnerError;
 use crate::{
-    plan::{INSIDE_USER, Identity},
+    init::exit_of,
+    plan::{Exit, INSIDE_USER, Identity},
     sys,
 };
 
@@ -22,11 +23,14 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Daemon {
     pid: Pid,
+    exit: Option<Exit>,
 }
 
 impl Daemon {
-    pub fn new(pid: Pid) -> Self {
-        Self { pid }
+    /// Takes the process of that number, which is a child of the spawner.
+    pub fn new(pid: u32) -> Option<Self> {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
+        Some(Self { pid, exit: None })
     }
 
     /// Hands a signal on. The daemon ends on its own terms, and the spawner after it.
@@ -35,6 +39,16 @@ impl Daemon {
             // If it is gone already, its socket says so.
             let _ = kill_process(self.pid, signal);
         }
+    }
+
+    pub(super) fn note(&mut self, pid: Pid, status: WaitStatus) {
+        if pid == self.pid {
+            self.exit = exit_of(status);
+        }
+    }
+
+    pub(super) fn exit(self) -> Option<Exit> {
+        self.exit
     }
 }
 
