@@ -100,6 +100,7 @@ fn start_daemon(
     }
     // By this name the program is found also where the daemon's user may not look.
     let mut command = Command::new("/proc/self/exe");
+    command.arg0("ringfence");
     let numbers = format!("{},{}", socket.as_raw_fd(), told.as_raw_fd());
     command.args(["serve", "--as-daemon", &numbers]);
     if is_private {

@@ -40,6 +40,7 @@ struct Shared {
 struct State {
     next_slot: u64,
     being_made: HashMap<u64, oneshot::Sender<Result<SlotEnds, EngineError>>>,
+    is_closing: bool,
 }
 
 /// The number of a slot, by which the spawner knows it.
@@ -95,6 +96,7 @@ impl Spawner {
 
     /// Lets the spawner go. It ends every slot, and then itself.
     pub(crate) fn close(&self) {
+        self.state().is_closing = true;
         // It may be gone already.
         let _ = rustix::net::shutdown(self.shared.socket.get_ref(), rustix::net::Shutdown::Both);
     }
@@ -151,7 +153,11 @@ impl Spawner {
 
     /// Without its spawner an engine can make no slots; whoever waits for one is told.
     fn lose(&self, why: &dyn std::fmt::Display) {
-        tracing::error!(%why, "the spawner is gone");
+        if self.state().is_closing {
+            tracing::debug!("the spawner has ended");
+        } else {
+            tracing::error!(%why, "the spawner is gone");
+        }
         self.shared.gone.send_replace(true);
         self.state().being_made.clear();
     }

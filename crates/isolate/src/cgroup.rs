@@ -92,7 +92,7 @@ impl Cgroups {
         self.trees.iter().any(|tree| {
             !matches!(tree.role, Role::V1(_))
                 && rustix::fs::accessat(
-                    &tree.parent,
+                    &tree.dir,
                     "cgroup.kill",
                     rustix::fs::Access::EXISTS,
                     AtFlags::empty(),

@@ -257,7 +257,7 @@ impl Spawner {
             }
             self.clear_away(pid)?;
         }
-        Ok(daemon.and_then(|daemon| daemon.exit()))
+        Ok(daemon.and_then(Daemon::exit))
     }
 }
 
