@@ -3,6 +3,7 @@
 mod commands;
 mod output;
 mod private;
+mod processes;
 mod server;
 
 use std::process::ExitCode;

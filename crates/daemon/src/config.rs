@@ -28,6 +28,12 @@ pub struct Config {
     /// How long executions may go on after a stop was asked for.
     #[serde(with = "units::duration")]
     pub drain: Duration,
+    /// Whether to start where the kernel cannot limit a slot's memory: it is then only watched.
+    pub allow_soft_limits: bool,
+    /// The user that the daemon has when root starts the server: a name or a number. Without one:
+    /// `ringfence` if there is such a user, else a number that nobody has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     pub log: Log,
     pub connections: Connections,
     pub executions: Executions,
@@ -84,6 +90,8 @@ impl Default for Config {
             public_url: None,
             allowed_origins: Vec::new(),
             drain: settings.drain,
+            allow_soft_limits: false,
+            user: None,
             log: Log::default(),
             connections: Connections::default(),
             executions: Executions::default(),
@@ -185,6 +193,11 @@ impl Config {
             running: self.executions.running,
             queued: self.executions.queued,
         }
+    }
+
+    /// Reads what [`Self::to_toml`] wrote.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        toml::from_str(text).map_err(ConfigError::Reread)
     }
 
     /// Writes the whole configuration as TOML. There are no secrets in it.

@@ -4,21 +4,20 @@ use std::{
     future::Future,
     io,
     net::SocketAddr,
-    os::unix::fs::DirBuilderExt as _,
+    os::{fd::OwnedFd, unix::fs::DirBuilderExt as _},
     path::{Path, PathBuf},
 };
 
-use model::admission::{Load, Overloaded};
+use engine::{Engine, EngineError, languages::Languages};
 use store::{
     Store, StoreError,
     lock::{DirectoryLock, LockError},
 };
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, select};
 
 use crate::{
     auth::Keyring,
     config::Config,
-    executor::{Account, Executor},
     keys::{self, KeyError},
     serve::serve,
 };
@@ -50,11 +49,17 @@ pub enum RunError {
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot say that the server is ready")]
     Announce(#[source] io::Error),
+    #[error("cannot start the engine")]
+    Engine(#[from] EngineError),
+    #[error("the spawner is gone")]
+    SpawnerGone,
 }
 
-/// Serves until `shutdown` is there. Calls `announce` when connections are accepted.
+/// Serves until `shutdown` is there. Calls `announce` when connections are accepted. `spawner` is
+/// the socket to the process that makes slots.
 pub async fn run(
     config: Config,
+    spawner: OwnedFd,
     announce: impl FnOnce(&Ready) -> io::Result<()>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
@@ -66,7 +71,7 @@ pub async fn run(
     let cannot_listen = |source| RunError::Listen { address: config.listen, source };
     let listener = TcpListener::bind(config.listen).await.map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
-    let executor = start_engine(&config);
+    let engine = start_engine(&config, spawner).await?;
     let ready = Ready {
         address,
         url: format!("http://{address}"),
@@ -75,16 +80,26 @@ pub async fn run(
     };
     tracing::info!(%address, data = %config.data.display(), "serving");
     announce(&ready).map_err(RunError::Announce)?;
-    serve(listener, executor, keyring, config.settings(), shutdown).await;
+    let serving = serve(listener, engine.clone(), keyring, config.settings(), shutdown);
+    let end = select! {
+        () = serving => Ok(()),
+        () = engine.spawner_gone() => Err(RunError::SpawnerGone),
+    };
+    engine.close();
     store.close().await;
     tracing::info!("ended");
-    Ok(())
+    end
 }
 
-/// Until the engine can be started here, no language is there and nothing can be run.
-fn start_engine(config: &Config) -> Executor {
-    let none = || Account::new(|_| Err(Overloaded::Server(0)));
-    Executor::new(config.limit_policy(), |_| None, Load::default, none)
+async fn start_engine(config: &Config, spawner: OwnedFd) -> Result<Engine, EngineError> {
+    let settings = engine::Settings {
+        capacity: config.capacity(),
+        limits: config.limit_policy(),
+        languages: Languages::installed(),
+    };
+    let engine = Engine::start(settings, spawner).await?;
+    tracing::info!(posture = ?engine.posture(), "engine started");
+    Ok(engine)
 }
 
 /// Tells whether this process has the rights of root.

@@ -2,17 +2,25 @@
 
 use model::{
     admission::Overloaded,
-    execution::{Execution, Outcome, Stream},
+    execution::{Execution, Outcome, StopReason, Stream},
 };
 use tokio::sync::mpsc;
 
-use crate::Engine;
+use crate::{
+    Engine,
+    queue::ClientNumber,
+    run::{self, Stop},
+};
 
-/// One connection's account with the engine. Executions go on when it is dropped; whoever holds
-/// their [`Submitted`] ends them.
+/// How many events of one execution may wait for its client. When they are full the pipe is not
+/// read any more, and the program waits in its next write.
+const WAITING_EVENTS: usize = 4;
+
+/// One connection's account with the engine.
 #[derive(Debug)]
 pub struct Client {
-    _engine: Engine,
+    engine: Engine,
+    number: ClientNumber,
 }
 
 /// An accepted execution: its events in order, and the way to cancel it.
@@ -26,12 +34,12 @@ pub struct Submitted {
 /// Cancels one execution, from anywhere. Cancelling twice, or after the end, does nothing.
 #[derive(Clone, Debug)]
 pub struct Canceller {
-    reason: mpsc::Sender<model::execution::StopReason>,
+    reason: mpsc::Sender<StopReason>,
 }
 
 impl Canceller {
     /// Ends the execution for this reason, unless it has ended for another already.
-    pub fn cancel(&self, reason: model::execution::StopReason) {
+    pub fn cancel(&self, reason: StopReason) {
         // A full channel holds an earlier reason, and the first one wins.
         let _ = self.reason.try_send(reason);
     }
@@ -55,11 +63,19 @@ pub enum Event {
 
 impl Client {
     pub(crate) fn new(engine: Engine) -> Self {
-        Self { _engine: engine }
+        let number = engine.inner.queue.new_client();
+        Self { engine, number }
     }
 
     /// Accepts an execution into the queue, or refuses it at once when there is no room.
-    pub fn submit(&self, _execution: Execution) -> Result<Submitted, Overloaded> {
-        Err(Overloaded::Server(0))
+    pub fn submit(&self, execution: Execution) -> Result<Submitted, Overloaded> {
+        let place = self.engine.inner.queue.line_up(self.number)?;
+        let (events_in, events) = mpsc::channel(WAITING_EVENTS);
+        let (reason, stop) = mpsc::channel(1);
+        let engine = self.engine.clone();
+        self.engine.inner.tasks.start("execution", async move {
+            run::execution(&engine, execution, place, events_in, Stop::new(stop)).await;
+        });
+        Ok(Submitted { events, canceller: Canceller { reason } })
     }
 }

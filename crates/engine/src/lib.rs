@@ -3,11 +3,33 @@
 //! Knows no HTTP, WebSocket or gRPC: surfaces translate to and from these types.
 
 pub mod executions;
+pub mod languages;
+mod queue;
+mod run;
+mod slots;
+mod spawner;
 pub mod tasks;
 
-use std::sync::Arc;
+use std::{os::fd::OwnedFd, sync::Arc};
 
-use model::{admission::Load, limits::LimitPolicy, units::ByteSize};
+use isolate::{posture::Posture, socket::PacketSocket};
+use model::{
+    admission::{Capacity, Load},
+    limits::LimitPolicy,
+};
+
+use languages::{Language, Languages};
+use queue::Queue;
+use slots::Slots;
+use tasks::Tasks;
+
+/// What an engine is started with.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub capacity: Capacity,
+    pub limits: LimitPolicy,
+    pub languages: Languages,
+}
 
 /// The engine of this node. Cheap to clone; all clones are the same engine.
 #[derive(Clone, Debug)]
@@ -16,37 +38,85 @@ pub struct Engine {
 }
 
 #[derive(Debug)]
-struct Inner {}
+struct Inner {
+    posture: Posture,
+    limits: LimitPolicy,
+    languages: Languages,
+    queue: Arc<Queue>,
+    slots: Slots,
+    tasks: Tasks,
+}
 
 /// What went wrong on our side.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
+    #[error("no such language")]
+    UnknownLanguage,
     #[error("the spawner is gone")]
     SpawnerGone,
-}
-
-/// A language that executions can be written in, as this machine has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Language {
-    pub name: String,
-    /// Below this the runtime cannot start.
-    pub min_memory: ByteSize,
+    #[error("the socket to the spawner cannot be used")]
+    Socket(#[source] std::io::Error),
+    #[error("a slot cannot be made")]
+    Slot(#[from] isolate::plan::Broken),
+    #[error("a slot came without its descriptors")]
+    MissingDescriptors,
+    #[error("the init of a slot is gone")]
+    InitGone,
+    #[error("the init of a slot said something that cannot be understood")]
+    InitConfused(#[source] isolate::wire::WireError),
+    #[error("cannot {doing}")]
+    System {
+        doing: &'static str,
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 impl Engine {
+    /// Starts an engine over the socket to its spawner, once that has said hello.
+    pub async fn start(settings: Settings, spawner: OwnedFd) -> Result<Self, EngineError> {
+        let tasks = Tasks::default();
+        let spawner = spawner::connect(PacketSocket::from_fd(spawner), &tasks)?;
+        let posture = spawner.posture().await?;
+        let slots = Slots::new(spawner);
+        let inner = Inner {
+            posture,
+            limits: settings.limits,
+            languages: settings.languages,
+            queue: Queue::new(settings.capacity),
+            slots,
+            tasks,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
     /// Returns the language of that name, if its runtime is installed.
-    pub fn language(&self, _name: &str) -> Option<&Language> {
-        None
+    pub fn language(&self, name: &str) -> Option<&Language> {
+        self.inner.languages.get(name)
+    }
+
+    /// Returns which layers of isolation are active on this machine.
+    pub fn posture(&self) -> &Posture {
+        &self.inner.posture
     }
 
     /// Returns what the operator allows at most.
     pub fn limit_policy(&self) -> LimitPolicy {
-        LimitPolicy::default()
+        self.inner.limits
     }
 
     pub fn load(&self) -> Load {
-        let _inner = &self.inner;
-        Load::default()
+        self.inner.queue.load()
+    }
+
+    /// Returns when the spawner is gone: nothing can be run any more.
+    pub async fn spawner_gone(&self) {
+        self.inner.slots.spawner_gone().await;
+    }
+
+    /// Ends every execution and the spawner. Nothing can be run afterwards.
+    pub fn close(&self) {
+        self.inner.slots.close();
     }
 
     /// Opens an account for one connection: its executions are counted and limited together.

@@ -1,1 +1,25 @@
-//! To be written.
+//! Runs one program in its own Linux namespaces.
+//!
+//! The daemon asks the *spawner* (one small process with the privileges) for a *slot*: fresh
+//! namespaces, a root, a cgroup, and our *init* as PID 1 in it. Init carries out a [`plan::Plan`]
+//! step by step, starts the user's program as PID 2 and reports how it ended. This crate knows
+//! nothing of executions, languages, the store or the wire.
+
+pub mod plan;
+pub mod posture;
+pub mod socket;
+pub mod sys;
+pub mod wire;
+
+pub mod init;
+
+#[cfg(feature = "spawner")]
+pub mod cgroup;
+#[cfg(feature = "spawner")]
+pub mod root;
+#[cfg(feature = "spawner")]
+pub mod seccomp;
+#[cfg(feature = "spawner")]
+pub mod slot;
+#[cfg(feature = "spawner")]
+pub mod spawner;

@@ -26,6 +26,7 @@ use toml::{Table, Value};
 use crate::{
     output::say,
     private,
+    processes::{self, Handed},
     server::{DEFAULT_URL, default_data},
 };
 
@@ -55,6 +56,12 @@ pub(crate) struct Serve {
     /// Show the configuration that all sources add up to, and do not start
     #[arg(long)]
     print_config: bool,
+    /// Start where the kernel cannot limit what code uses: memory is then watched, not held
+    #[arg(long)]
+    allow_soft_limits: bool,
+    /// Be the daemon: the spawner hands over these descriptors.
+    #[arg(long, hide = true, value_name = "SOCKET,CONFIG")]
+    as_daemon: Option<String>,
     /// Serve one `ringfence run`: keep nothing, tell where we are on standard output, and end
     /// with standard input.
     #[arg(long, hide = true, conflicts_with_all = ["listen", "data", "print_config"])]
@@ -63,17 +70,24 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(numbers) = &self.as_daemon {
+            return self.be_daemon(processes::take_over(numbers)?);
+        }
         let scratch = self.private.then(TempDir::new).transpose().context("no temporary files")?;
         let config = self.load(scratch.as_ref())?;
         if self.print_config {
             say(config.to_toml()?.trim_end())?;
             return Ok(ExitCode::SUCCESS);
         }
+        processes::start(&config, self.private)
+    }
+
+    fn be_daemon(&self, Handed { config, spawner }: Handed) -> anyhow::Result<ExitCode> {
         logging::init(&config.log)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let announce = if self.private { announce_privately } else { announce };
-            run::run(config, announce, asked_to_stop(self.private)?).await?;
+            run::run(config, spawner, announce, asked_to_stop(self.private)?).await?;
             Ok(ExitCode::SUCCESS)
         })
     }
@@ -103,6 +117,7 @@ impl Serve {
             environment: env::vars().collect(),
             flags,
         })?;
+        config.allow_soft_limits |= self.allow_soft_limits;
         if self.log_json {
             config.log.format = LogFormat::Json;
         }

@@ -41,6 +41,8 @@ pub enum ConfigError {
     Unsafe { problem: String },
     #[error("cannot write the configuration as TOML")]
     Print(#[source] toml::ser::Error),
+    #[error("cannot read the configuration back")]
+    Reread(#[source] toml::de::Error),
 }
 
 /// Puts all sources together, and refuses what is unsafe.

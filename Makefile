@@ -1,0 +1,55 @@
+# `make` lists what there is. `make run` and `make test` work on a fresh checkout.
+
+# Where rustup puts cargo: a shell that was open before the installation does not know it yet.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+# Stages that a file brings in: NAME is run as tests/NAME/stage once that file is there.
+# The order is the order of running. The leak audit looks at what all the others left behind.
+HOOKS := vm escape languages stress fuzz leaks
+
+.DEFAULT_GOAL := help
+.PHONY: help run test bench lint fmt setup
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+
+run: ## set up what is missing, build, and start the server on loopback (ARGS=… goes to `serve`)
+	@scripts/setup run
+	@cargo build --release --locked --bin ringfence
+	@scripts/run $(ARGS)
+
+test: ## set up what is missing and pass every test; prints the seconds of each stage
+	@scripts/stage --begin
+	@scripts/stage setup scripts/setup test
+	@scripts/stage fmt cargo fmt --all --check
+	@scripts/stage clippy cargo clippy --workspace --all-targets --locked -- -D warnings
+	@scripts/stage docs env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
+	@scripts/stage build cargo build --workspace --locked
+	@if command -v cargo-nextest >/dev/null; then \
+		scripts/stage tests cargo nextest run --workspace --locked; \
+	else \
+		scripts/stage tests cargo test --workspace --locked; \
+	fi
+	@if [ "$$(id -u)" -eq 0 ] && [ -e tests/user-stage ]; then \
+		scripts/stage user scripts/as-user tests/user-stage; \
+	fi
+	@for name in $(HOOKS); do \
+		[ ! -e tests/$$name/stage ] || scripts/stage $$name tests/$$name/stage || exit; \
+	done
+	@scripts/stage --table
+
+bench: ## measure against bare runs and peers, one table (ROW=… for one row)
+	@scripts/setup bench
+	@[ -e bench/run ] || { echo "bench/run is not there"; exit 1; }
+	@bench/run $(ROW)
+
+lint: ## check the format, the lints and the documentation
+	@cargo fmt --all --check
+	@cargo clippy --workspace --all-targets --locked -- -D warnings
+	@RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
+
+fmt: ## format the code
+	@cargo fmt --all
+
+setup: ## install what the tests need
+	@scripts/setup test

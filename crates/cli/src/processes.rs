@@ -1,0 +1,170 @@
+//! The two processes of a server. The spawner is the parent: one thread, all the privileges, no
+//! user bytes. The daemon is its child: everything else, as a user without rights.
+
+use std::{
+    fs::{self, File},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    io::{Read as _, Seek as _, Write as _},
+    os::{
+        fd::{AsFd, AsRawFd as _, OwnedFd},
+        unix::{fs::chown, process::CommandExt as _},
+    },
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context as _, bail};
+use daemon::config::Config;
+use isolate::{
+    cgroup::Cgroups,
+    plan::Exit,
+    socket::PacketSocket,
+    spawner::{Daemon, IdRange, Settings, Spawner, enter_user_namespace},
+    sys,
+};
+
+use crate::output::complain;
+
+/// What the daemon is given by the spawner.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) config: Config,
+    pub(crate) spawner: OwnedFd,
+}
+
+/// Starts the daemon beside this process, and becomes the spawner. Returns when both are done.
+pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCode> {
+    let is_root = rustix::process::geteuid().is_root();
+    let instance = instance_name(&config.data);
+    // Before the daemon is started: it belongs in the same cgroup as the spawner.
+    let cgroups = Cgroups::open(&instance);
+    if let Err(error) = &cgroups {
+        if !config.allow_soft_limits {
+            bail!("{error}: {NO_CGROUPS}");
+        }
+        complain(&format!("limits are soft: memory is watched, not held ({error})"));
+    }
+    let scratch = scratch_directory(config, &instance, is_root)?;
+    let user = is_root.then(|| daemon_user(config)).transpose()?;
+    if let Some(user) = user {
+        hand_over(&config.data, user)
+            .with_context(|| format!("cannot hand {} to its user", config.data.display()))?;
+    }
+    let (ours, theirs) = PacketSocket::pair().context("cannot make a socket")?;
+    let pid = start_daemon(config, theirs.into_fd(), user, is_private)?;
+    if !is_root {
+        enter_user_namespace()?;
+    }
+    let settings = Settings { scratch, ids: is_root.then_some(IdRange::DEFAULT) };
+    let exit = Spawner::new(&settings, cgroups)?.run(&ours, Daemon::new(pid))?;
+    Ok(match exit {
+        Some(Exit::Code(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        Some(Exit::Signal(_)) | None => ExitCode::FAILURE,
+    })
+}
+
+const NO_CGROUPS: &str = "the kernel could not limit what code uses. Run the server as root, or in \
+    a cgroup of its own (systemd-run --user --scope -p Delegate=yes ringfence serve), or allow \
+    weaker limits by name with --allow-soft-limits";
+
+/// Servers with other data directories have other names.
+fn instance_name(data: &Path) -> String {
+    let mut hasher = DefaultHasher::new();
+    fs::canonicalize(data).unwrap_or_else(|_| data.to_owned()).hash(&mut hasher);
+    format!("ringfence-{:016x}", hasher.finish())
+}
+
+/// Returns a directory to put the root of slots together on. For root it is not in the data
+/// directory, because the daemon could change what is there.
+fn scratch_directory(config: &Config, instance: &str, is_root: bool) -> anyhow::Result<PathBuf> {
+    let scratch = if is_root {
+        Path::new("/run/ringfence").join(instance)
+    } else {
+        config.data.join("slots")
+    };
+    fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
+    Ok(scratch)
+}
+
+fn start_daemon(
+    config: &Config,
+    socket: OwnedFd,
+    user: Option<u32>,
+    is_private: bool,
+) -> anyhow::Result<u32> {
+    let mut told = tempfile::tempfile().context("cannot make a temporary file")?;
+    told.write_all(config.to_toml()?.as_bytes())?;
+    told.rewind()?;
+    for fd in [socket.as_fd(), told.as_fd()] {
+        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
+    }
+    // By this name the program is found also where the daemon's user may not look.
+    let mut command = Command::new("/proc/self/exe");
+    let numbers = format!("{},{}", socket.as_raw_fd(), told.as_raw_fd());
+    command.args(["serve", "--as-daemon", &numbers]);
+    if is_private {
+        command.arg("--private");
+    }
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    Ok(command.spawn().context("cannot start the daemon")?.id())
+}
+
+/// In the daemon: takes what the spawner handed over, by the numbers that it told.
+pub(crate) fn take_over(numbers: &str) -> anyhow::Result<Handed> {
+    let numbers: Vec<i32> =
+        numbers.split(',').map(str::parse).collect::<Result<_, _>>().context("not numbers")?;
+    let &[socket, told] = numbers.as_slice() else { bail!("two descriptors are needed") };
+    let spawner = sys::process::inherited(socket)?;
+    rustix::io::fcntl_setfd(&spawner, rustix::io::FdFlags::CLOEXEC)?;
+    let mut text = String::new();
+    File::from(sys::process::inherited(told)?).read_to_string(&mut text)?;
+    Ok(Handed { config: Config::from_toml(&text)?, spawner })
+}
+
+/// Returns the number of the user that the daemon is to have.
+fn daemon_user(config: &Config) -> anyhow::Result<u32> {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    match config.user.as_deref() {
+        None => Ok(user_number(&passwd, "ringfence").unwrap_or(IdRange::DAEMON)),
+        Some(user) => match user.parse().ok().or_else(|| user_number(&passwd, user)) {
+            None => bail!("there is no user {user:?}"),
+            Some(0) => bail!("the daemon must not be root; set user to another"),
+            Some(number) => Ok(number),
+        },
+    }
+}
+
+fn user_number(passwd: &str, name: &str) -> Option<u32> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok())?
+    })
+}
+
+/// Makes the data directory the daemon's own, with what is in it.
+fn hand_over(data: &Path, user: u32) -> std::io::Result<()> {
+    fs::create_dir_all(data)?;
+    chown(data, Some(user), Some(user))?;
+    for entry in fs::read_dir(data)? {
+        let entry = entry?;
+        // Not through links: they could lead anywhere.
+        if entry.file_type()?.is_file() {
+            chown(entry.path(), Some(user), Some(user))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_the_whole_name() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nringfence:x:998:998::/:/bin/false\n";
+        assert_eq!(user_number(passwd, "ringfence"), Some(998));
+        assert_eq!(user_number(passwd, "ring"), None);
+    }
+}

@@ -1,0 +1,209 @@
+//! The daemon's side of the spawner: orders out, notices in.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use isolate::{
+    plan::SlotSpec,
+    posture::Posture,
+    slot::SlotEnds,
+    socket::PacketSocket,
+    wire::{self, CgroupFile, Notice, Order},
+};
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::{oneshot, watch},
+};
+
+use crate::{EngineError, tasks::Tasks};
+
+/// The connection to the spawner. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Spawner {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    socket: AsyncFd<PacketSocket>,
+    state: Mutex<State>,
+    posture: watch::Sender<Option<Posture>>,
+    gone: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next_slot: u64,
+    being_made: HashMap<u64, oneshot::Sender<Result<SlotEnds, EngineError>>>,
+}
+
+/// The number of a slot, by which the spawner knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotNumber(u64);
+
+/// Takes the socket over and starts reading notices from it.
+pub(crate) fn connect(socket: PacketSocket, tasks: &Tasks) -> Result<Spawner, EngineError> {
+    let socket = register(socket).map_err(EngineError::Socket)?;
+    let state = Mutex::new(State::default());
+    let (posture, gone) = (watch::Sender::new(None), watch::Sender::new(false));
+    let spawner = Spawner { shared: Arc::new(Shared { socket, state, posture, gone }) };
+    let reader = spawner.clone();
+    tasks.start("spawner notices", async move { reader.read_notices().await });
+    Ok(spawner)
+}
+
+impl Spawner {
+    /// Returns what slots are made of here, once the spawner has said so.
+    pub(crate) async fn posture(&self) -> Result<Posture, EngineError> {
+        let mut said = self.shared.posture.subscribe();
+        tokio::select! {
+            posture = said.wait_for(Option::is_some) => {
+                posture.ok().and_then(|posture| posture.clone()).ok_or(EngineError::SpawnerGone)
+            }
+            () = self.gone() => Err(EngineError::SpawnerGone),
+        }
+    }
+
+    /// Returns when the spawner is gone.
+    pub(crate) async fn gone(&self) {
+        // The sender is our own, so this ends only when it has said so.
+        let _ = self.shared.gone.subscribe().wait_for(|gone| *gone).await;
+    }
+
+    /// Asks for a slot and returns its ends. Its init says on its own when it is ready.
+    pub(crate) async fn make(&self, spec: SlotSpec) -> Result<(SlotNumber, SlotEnds), EngineError> {
+        let (made, is_made) = oneshot::channel();
+        if *self.shared.gone.borrow() {
+            return Err(EngineError::SpawnerGone);
+        }
+        let slot = {
+            let mut state = self.state();
+            state.next_slot += 1;
+            let slot = state.next_slot;
+            state.being_made.insert(slot, made);
+            slot
+        };
+        self.order(&Order::Make { slot, spec }).await?;
+        let ends = is_made.await.unwrap_or(Err(EngineError::SpawnerGone))?;
+        Ok((SlotNumber(slot), ends))
+    }
+
+    /// Lets the spawner go. It ends every slot, and then itself.
+    pub(crate) fn close(&self) {
+        // It may be gone already.
+        let _ = rustix::net::shutdown(self.shared.socket.get_ref(), rustix::net::Shutdown::Both);
+    }
+
+    /// Has a slot ended that does not end by itself.
+    pub(crate) async fn destroy(&self, slot: SlotNumber) -> Result<(), EngineError> {
+        self.order(&Order::Destroy { slot: slot.0 }).await
+    }
+
+    async fn order(&self, order: &Order) -> Result<(), EngineError> {
+        let packet = wire::encode(order).map_err(EngineError::InitConfused)?;
+        self.shared
+            .socket
+            .async_io(Interest::WRITABLE, |socket| {
+                Ok(socket.send(&packet, &[], SendFlags::DONTWAIT)?)
+            })
+            .await
+            .map_err(EngineError::Socket)
+    }
+
+    async fn read_notices(&self) {
+        loop {
+            let received = self
+                .shared
+                .socket
+                .async_io(Interest::READABLE, |socket| Ok(socket.receive(RecvFlags::DONTWAIT)?))
+                .await;
+            match received {
+                Ok(Some(packet)) => match wire::decode(&packet.bytes) {
+                    Ok(notice) => self.take(notice, packet.fds),
+                    Err(error) => return self.lose(&error),
+                },
+                Ok(None) => return self.lose(&"its socket is closed"),
+                Err(error) => return self.lose(&error),
+            }
+        }
+    }
+
+    fn take(&self, notice: Notice, fds: Vec<OwnedFd>) {
+        match notice {
+            Notice::Hello { posture } => drop(self.shared.posture.send_replace(Some(posture))),
+            Notice::Made { slot, cgroup } => self.answer(slot, || ends(cgroup, fds)),
+            Notice::Failed { slot, broken } => self.answer(slot, || Err(broken.into())),
+            Notice::Gone { slot } => tracing::trace!(slot, "slot gone"),
+        }
+    }
+
+    fn answer(&self, slot: u64, answer: impl FnOnce() -> Result<SlotEnds, EngineError>) {
+        if let Some(waiting) = self.state().being_made.remove(&slot) {
+            // Whoever asked may have gone on without it; the slot ends when its ends are dropped.
+            drop(waiting.send(answer()));
+        }
+    }
+
+    /// Without its spawner an engine can make no slots; whoever waits for one is told.
+    fn lose(&self, why: &dyn std::fmt::Display) {
+        tracing::error!(%why, "the spawner is gone");
+        self.shared.gone.send_replace(true);
+        self.state().being_made.clear();
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn ends(kinds: Vec<CgroupFile>, fds: Vec<OwnedFd>) -> Result<SlotEnds, EngineError> {
+    SlotEnds::new(kinds, fds).ok_or(EngineError::MissingDescriptors)
+}
+
+fn register(socket: PacketSocket) -> io::Result<AsyncFd<PacketSocket>> {
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    #[expect(
+        deprecated,
+        reason = "a PacketSocket owns its descriptor and always returns the same one, which is \
+                  what the unsafe successor of this function asks for"
+    )]
+    AsyncFd::new(socket)
+}
+
+/// A control socket of an init, read and written without blocking.
+#[derive(Debug)]
+pub(crate) struct Control {
+    socket: AsyncFd<PacketSocket>,
+}
+
+impl Control {
+    pub(crate) fn new(socket: PacketSocket) -> io::Result<Self> {
+        Ok(Self { socket: register(socket)? })
+    }
+
+    /// Sends a command. It is small and the socket is empty, so this never has to wait.
+    pub(crate) fn send(&self, command: &wire::Command) -> Result<(), EngineError> {
+        let packet = wire::encode(command).map_err(EngineError::InitConfused)?;
+        match self.socket.get_ref().send(&packet, &[], SendFlags::DONTWAIT) {
+            // Init is gone; the next read says so.
+            Ok(()) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),
+            Err(errno) => Err(EngineError::System { doing: "command init", source: errno.into() }),
+        }
+    }
+
+    /// Returns the next report.
+    pub(crate) async fn receive(&self) -> Result<wire::Report, EngineError> {
+        let read =
+            self.socket.async_io(Interest::READABLE, |s| Ok(s.receive(RecvFlags::DONTWAIT)?));
+        match read.await {
+            Ok(Some(packet)) => wire::decode(&packet.bytes).map_err(EngineError::InitConfused),
+            Ok(None) => Err(EngineError::InitGone),
+            Err(source) => Err(EngineError::System { doing: "listen to init", source }),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What goes in, what comes out, and how it ends.
+
+use std::time::Duration;
+
+use model::{
+    admission::Load,
+    execution::{Execution, Exit, Status, StopReason},
+    limits::Limits,
+    units::ByteSize,
+};
+
+use crate::node::{Node, python, see, shell, submit};
+
+#[tokio::test]
+async fn output_and_exit_code_come_back() {
+    let node = Node::start().await;
+    let seen = node
+        .run(python("import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.exit(3)"))
+        .await;
+    assert_eq!((seen.started, seen.out(), seen.err()), (true, "out\n", "err\n"));
+    assert_eq!((seen.outcome.status, seen.outcome.exit), (Status::Failed, Some(Exit::Code(3))));
+    assert_eq!((seen.outcome.output_bytes, seen.outcome.truncated), (8, false));
+    assert!(seen.outcome.usage.peak_memory > ByteSize::mib(1), "{:?}", seen.outcome.usage);
+    assert!(seen.outcome.usage.cpu_time > Duration::from_millis(1), "{:?}", seen.outcome.usage);
+}
+
+#[tokio::test]
+async fn env_and_stdin_reach_the_program() {
+    let node = Node::start().await;
+    let execution = Execution {
+        env: vec![("GREETING".into(), "grüß dich = hallo".into()), ("HOME".into(), "/tmp".into())],
+        stdin: "line one\nline two".into(),
+        ..shell("echo \"$GREETING $HOME\"; cat")
+    };
+    assert_eq!(node.run(execution).await.out(), "grüß dich = hallo /tmp\nline one\nline two");
+}
+
+#[tokio::test]
+async fn a_signal_is_told_apart_from_an_exit_code() {
+    let node = Node::start().await;
+    let seen = node.run(shell("kill -SEGV $$")).await;
+    assert_eq!((seen.outcome.status, seen.outcome.exit), (Status::Failed, Some(Exit::Signal(11))));
+}
+
+#[tokio::test]
+async fn killing_oneself_is_not_running_out_of_memory() {
+    let node = Node::start().await;
+    let seen = node.run(shell("kill -KILL $$")).await;
+    assert_eq!((seen.outcome.status, seen.outcome.exit), (Status::Failed, Some(Exit::Signal(9))));
+}
+
+#[tokio::test]
+async fn the_deadline_ends_a_program_that_ignores_every_signal() {
+    let node = Node::start().await;
+    let limits = Limits { timeout: Duration::from_millis(300), ..Limits::default() };
+    let code = "trap '' HUP INT TERM QUIT; echo on; while :; do :; done";
+    let seen = node.run(Execution { limits, ..shell(code) }).await;
+    assert_eq!((seen.out(), seen.outcome.status), ("on\n", Status::Timeout));
+    assert_eq!(seen.outcome.stopped_for, Some(StopReason::Deadline));
+    let late = seen.outcome.duration.saturating_sub(Duration::from_millis(300));
+    assert!(late < Duration::from_millis(250), "{late:?}");
+}
+
+#[tokio::test]
+async fn too_much_memory_is_oom_by_the_kernels_word() {
+    let node = Node::start().await;
+    let seen = node.run(python("x = bytearray(1 << 30)\nprint(len(x))")).await;
+    assert_eq!((seen.out(), seen.outcome.status), ("", Status::Oom));
+    assert_eq!(seen.outcome.stopped_for, None);
+}
+
+#[tokio::test]
+async fn output_is_cut_exactly_at_the_limit() {
+    let node = Node::start().await;
+    let limits = Limits { max_output: ByteSize::bytes(100_001), ..Limits::default() };
+    let seen = node.run(Execution { limits, ..shell("yes") }).await;
+    assert_eq!((seen.stdout.len(), seen.outcome.output_bytes), (100_001, 100_001));
+    assert_eq!((seen.outcome.status, seen.outcome.truncated), (Status::Failed, true));
+    assert_eq!(seen.outcome.stopped_for, Some(StopReason::OutputLimit));
+}
+
+#[tokio::test]
+async fn output_of_exactly_the_limit_is_not_cut() {
+    let node = Node::start().await;
+    let limits = Limits { max_output: ByteSize::bytes(5), ..Limits::default() };
+    let seen = node.run(Execution { limits, ..shell("printf 12345") }).await;
+    assert_eq!((seen.out(), seen.outcome.status), ("12345", Status::Completed));
+    assert!(!seen.outcome.truncated);
+}
+
+#[tokio::test]
+async fn a_cancelled_execution_ends_at_once() {
+    let node = Node::start().await;
+    let client = node.engine.client();
+    let submitted = submit(&client, shell("sleep 100"));
+    submitted.canceller.cancel(StopReason::Cancelled);
+    let seen = see(submitted).await;
+    assert_eq!(seen.outcome.status, Status::Cancelled);
+    assert!(seen.outcome.duration < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_background_process_does_not_delay_the_end() {
+    let node = Node::start().await;
+    let seen = node.run(shell("sleep 1000 & setsid sleep 1000 & echo done")).await;
+    assert_eq!((seen.out(), seen.outcome.status), ("done\n", Status::Completed));
+    assert!(seen.outcome.duration < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn stdin_that_nobody_reads_and_large_code_do_no_harm() {
+    let node = Node::start().await;
+    let code = format!("# {}\nprint('done')", "x".repeat(500 * 1024));
+    let execution = Execution { stdin: "y".repeat(1 << 20), ..python(&code) };
+    assert_eq!(node.run(execution).await.out(), "done\n");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_holds_up_only_its_own_program() {
+    let node = Node::start().await;
+    let stalled = submit(&node.engine.client(), shell("yes | head -c 900000; echo end >&2"));
+    assert_eq!(node.run(shell("echo other")).await.out(), "other\n");
+    let seen = see(stalled).await;
+    assert_eq!((seen.stdout.len(), seen.err()), (900_000, "end\n"));
+    assert_eq!(seen.outcome.status, Status::Completed);
+}
+
+#[tokio::test]
+async fn an_execution_that_nobody_listens_to_is_ended() {
+    let node = Node::start().await;
+    drop(submit(&node.engine.client(), shell("sleep 1000")));
+    // There is room for one at a time to prove it: the load goes back to nothing.
+    while node.engine.load() != Load::default() {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,8 @@
+//! Executions on a real engine with a real spawner.
+
+#[cfg(test)]
+mod containment;
+#[cfg(test)]
+mod executions;
+#[cfg(test)]
+mod node;

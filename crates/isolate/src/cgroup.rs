@@ -1,0 +1,208 @@
+//! Control groups: the limits that hold, whatever the code does.
+//!
+//! Supports the unified tree (v2), the older one tree per controller (v1), and both side by side
+//! (hybrid: limits by v1, killing by the v2 tree). Nothing is ever written above the cgroup that
+//! the spawner itself was started in.
+
+mod find;
+mod group;
+pub mod handles;
+
+pub use group::Group;
+
+use std::os::fd::OwnedFd;
+
+use rustix::{
+    fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, unlinkat},
+    io::Errno,
+};
+
+use crate::posture::CgroupVersion as Version;
+use find::Mounted;
+
+/// The controllers that a slot needs.
+const NEEDED: [&str; 3] = ["memory", "pids", "cpu"];
+
+/// The cgroups of this server: the place where slots get theirs.
+#[derive(Debug)]
+pub struct Cgroups {
+    name: String,
+    trees: Vec<Tree>,
+    version: Version,
+}
+
+/// One mounted hierarchy, and our directory in it.
+#[derive(Debug)]
+struct Tree {
+    dir: OwnedFd,
+    parent: OwnedFd,
+    role: Role,
+}
+
+/// What a hierarchy is used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Role {
+    /// v1: the controllers that are mounted together here.
+    V1(Vec<String>),
+    /// v2 with the controllers.
+    V2,
+    /// v2 beside v1: no controllers, but `cgroup.kill`.
+    KillOnly,
+}
+
+/// Why there are no cgroups for slots.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    #[error("no cgroup file system has the {0} controller")]
+    NoController(&'static str),
+    #[error("cannot use the cgroup at {path}")]
+    NotOurs {
+        path: String,
+        #[source]
+        errno: Errno,
+    },
+    #[error("cannot read what cgroups there are")]
+    Unreadable(#[source] std::io::Error),
+}
+
+impl Cgroups {
+    /// Finds the cgroups of this process and makes the server's own below them. `name` tells
+    /// servers on one machine apart.
+    pub fn open(name: &str) -> Result<Self, CgroupError> {
+        let read = |path| std::fs::read_to_string(path).map_err(CgroupError::Unreadable);
+        let mounted = find::mounted(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
+        let unified = mounted.iter().find(|mounted| mounted.controllers.is_none());
+        if let Some(unified) = unified
+            && let Ok(tree) = open_v2(unified, name)
+        {
+            return Ok(Self { name: name.to_owned(), trees: vec![tree], version: Version::V2 });
+        }
+        let mut trees = open_v1(&mounted, name)?;
+        // Killing through the v2 tree is better than without, but not needed.
+        trees.extend(unified.and_then(|unified| open_kill_only(unified, name).ok()));
+        Ok(Self { name: name.to_owned(), trees, version: Version::V1 })
+    }
+
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Whether a whole slot can be killed by one write.
+    pub fn has_kill(&self) -> bool {
+        self.trees.iter().any(|tree| {
+            !matches!(tree.role, Role::V1(_))
+                && rustix::fs::accessat(
+                    &tree.parent,
+                    "cgroup.kill",
+                    rustix::fs::Access::EXISTS,
+                    AtFlags::empty(),
+                )
+                .is_ok()
+        })
+    }
+}
+
+fn open_v2(mounted: &Mounted, name: &str) -> Result<Tree, CgroupError> {
+    let not_ours = |errno| CgroupError::NotOurs { path: mounted.path.clone(), errno };
+    let parent = open_dir(CWD, &mounted.path).map_err(not_ours)?;
+    let available = read_at(&parent, "cgroup.controllers").map_err(not_ours)?;
+    for needed in NEEDED {
+        if !available.split_whitespace().any(|name| name == needed) {
+            return Err(CgroupError::NoController(needed));
+        }
+    }
+    // A cgroup with processes of its own cannot hand controllers down, unless it is the root:
+    // ours go into a leaf beside the slots.
+    if read_at(&parent, "cgroup.type").is_ok() {
+        let own = make_dir(&parent, &format!("{name}-server")).map_err(not_ours)?;
+        write_at(&own, "cgroup.procs", "0").map_err(not_ours)?;
+    }
+    write_at(&parent, "cgroup.subtree_control", "+memory +pids +cpu").map_err(not_ours)?;
+    let dir = make_dir(&parent, name).map_err(not_ours)?;
+    clear(&dir);
+    write_at(&dir, "cgroup.subtree_control", "+memory +pids +cpu").map_err(not_ours)?;
+    Ok(Tree { dir, parent, role: Role::V2 })
+}
+
+fn open_v1(mounted: &[Mounted], name: &str) -> Result<Vec<Tree>, CgroupError> {
+    let mut trees = Vec::new();
+    for needed in NEEDED {
+        let has = |mounted: &&Mounted| {
+            mounted.controllers.iter().flatten().any(|controller| controller == needed)
+        };
+        if !mounted.iter().any(|mounted| has(&mounted)) {
+            return Err(CgroupError::NoController(needed));
+        }
+    }
+    for mounted in mounted {
+        let controllers: Vec<String> = mounted
+            .controllers
+            .iter()
+            .flatten()
+            .filter(|name| NEEDED.contains(&name.as_str()) || *name == "cpuacct")
+            .cloned()
+            .collect();
+        if controllers.is_empty() {
+            continue;
+        }
+        let not_ours = |errno| CgroupError::NotOurs { path: mounted.path.clone(), errno };
+        let parent = open_dir(CWD, &mounted.path).map_err(not_ours)?;
+        let dir = make_dir(&parent, name).map_err(not_ours)?;
+        clear(&dir);
+        trees.push(Tree { dir, parent, role: Role::V1(controllers) });
+    }
+    Ok(trees)
+}
+
+fn open_kill_only(mounted: &Mounted, name: &str) -> Result<Tree, Errno> {
+    let parent = open_dir(CWD, &mounted.path)?;
+    let dir = make_dir(&parent, name)?;
+    clear(&dir);
+    Ok(Tree { dir, parent, role: Role::KillOnly })
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        for tree in &self.trees {
+            // A slot that is still being torn down keeps it; the next start finds it again.
+            let _ = unlinkat(&tree.parent, self.name.as_str(), AtFlags::REMOVEDIR);
+        }
+    }
+}
+
+/// Removes what a server of this name left behind when it was killed.
+fn clear(dir: &OwnedFd) {
+    for entry in Dir::read_from(dir).into_iter().flatten().filter_map(Result::ok) {
+        if entry.file_type() == FileType::Directory && entry.file_name() != c"." {
+            // One with a process in it stays, and its limits with it.
+            let _ = unlinkat(dir, entry.file_name(), AtFlags::REMOVEDIR);
+        }
+    }
+}
+
+fn open_dir(at: impl std::os::fd::AsFd, path: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+    rustix::fs::openat(at, path, flags, Mode::empty())
+}
+
+fn make_dir(at: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    match rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o755)) {
+        Ok(()) | Err(Errno::EXIST) => open_dir(at, name),
+        Err(other) => Err(other),
+    }
+}
+
+fn open_file(dir: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn write_at(dir: &OwnedFd, name: &str, text: &str) -> Result<(), Errno> {
+    rustix::io::write(open_file(dir, name, OFlags::WRONLY)?, text.as_bytes()).map(drop)
+}
+
+fn read_at(dir: &OwnedFd, name: &str) -> Result<String, Errno> {
+    let mut bytes = vec![0; 4096];
+    let length = rustix::io::read(open_file(dir, name, OFlags::RDONLY)?, &mut bytes)?;
+    bytes.truncate(length);
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

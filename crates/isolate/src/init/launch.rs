@@ -1,0 +1,173 @@
+//! PID 2: from a copy of init to the user's program.
+
+use std::{
+    convert::Infallible,
+    ffi::CString,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
+
+use super::{Descriptors, privileges};
+use crate::{
+    plan::{Broken, Launch, Plan, Step, WORKSPACE},
+    sys::{self, process::CStrings},
+    wire,
+};
+
+/// Where the program's process keeps what it needs until it is the program.
+const CODE: i32 = 3;
+const TELL: i32 = 4;
+
+/// Gives up every right, waits for the request, and becomes the program. Comes back only when a
+/// step broke, and init has been told which.
+pub(super) fn become_program(plan: &Plan, fds: &Descriptors, tell: &OwnedFd) {
+    match prepare(fds, tell) {
+        Err(broken) => say(tell, broken),
+        Ok((code, tell)) => match enter(plan, code) {
+            Err(broken) => say(&tell, broken),
+        },
+    }
+}
+
+fn say(tell: &OwnedFd, broken: Broken) {
+    let packet = wire::encode(&broken).unwrap_or_default();
+    // If init cannot be told it sees an exit without a reason, which is a failure as well.
+    let _ = rustix::io::write(tell, &packet);
+}
+
+fn prepare(fds: &Descriptors, tell: &OwnedFd) -> Result<(OwnedFd, OwnedFd), Broken> {
+    join_cgroup(fds).map_err(Broken::at(Step::Cgroup))?;
+    keep_only_what_is_needed(fds, tell).map_err(Broken::at(Step::Fork))
+}
+
+fn enter(plan: &Plan, code: OwnedFd) -> Result<Infallible, Broken> {
+    privileges::of_user_code(plan)?;
+    let request = Request::read(&code).map_err(Broken::at(Step::Code))?;
+    drop(code);
+    write_code(&plan.launch.code_path, &request.code).map_err(Broken::at(Step::Code))?;
+    Err(Broken::at(Step::Exec)(exec(&plan.launch, request)))
+}
+
+/// Joins the slot's cgroup first, so that every page from here on counts to it, and then hides
+/// the path to it.
+fn join_cgroup(fds: &Descriptors) -> Result<(), Errno> {
+    for procs in &fds.cgroups {
+        rustix::io::write(procs, b"0\n")?;
+    }
+    sys::process::unshare_cgroup()
+}
+
+/// Puts stdin, stdout and stderr in place and closes everything else that init had open.
+fn keep_only_what_is_needed(
+    fds: &Descriptors,
+    tell: &OwnedFd,
+) -> Result<(OwnedFd, OwnedFd), Errno> {
+    rustix::process::setsid()?;
+    // Move the sources out of the way of the targets first.
+    let above = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 16);
+    let sources = [
+        above(&fds.stdin)?,
+        above(&fds.stdout)?,
+        above(&fds.stderr)?,
+        above(&fds.code)?,
+        above(tell)?,
+    ];
+    for (source, target) in sources.iter().zip([0, 1, 2, CODE, TELL]) {
+        if source.as_raw_fd() != target {
+            sys::process::place(source.as_fd(), target)?;
+        }
+    }
+    sys::process::close_from(5)?;
+    let (code, tell) = (sys::process::inherited(CODE)?, sys::process::inherited(TELL)?);
+    for fd in [&code, &tell] {
+        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
+    }
+    // `sources` and `fds` are closed already: their numbers must not be closed again.
+    let _numbers = sources.map(std::os::fd::IntoRawFd::into_raw_fd);
+    sys::signal::restore_defaults()?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    rustix::process::chdir(WORKSPACE)?;
+    Ok((code, tell))
+}
+
+/// What comes down the code pipe: `KEY=VALUE` records, each ended by a zero byte, an empty
+/// record, then the code up to the end.
+#[derive(Debug, PartialEq, Eq)]
+struct Request {
+    env: Vec<CString>,
+    code: Vec<u8>,
+}
+
+impl Request {
+    fn read(pipe: &OwnedFd) -> Result<Self, Errno> {
+        let mut bytes = Vec::with_capacity(4096);
+        loop {
+            match rustix::io::read(pipe, rustix::buffer::spare_capacity(&mut bytes)) {
+                Ok(0) => break,
+                Ok(_) => bytes.reserve(4096),
+                Err(Errno::INTR) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Self::parse(&bytes).ok_or(Errno::BADMSG)
+    }
+
+    fn parse(mut bytes: &[u8]) -> Option<Self> {
+        let mut env = Vec::new();
+        loop {
+            let end = bytes.iter().position(|byte| *byte == 0)?;
+            let (record, rest) = bytes.split_at(end);
+            bytes = rest.get(1..)?;
+            if record.is_empty() {
+                return Some(Self { env, code: bytes.to_vec() });
+            }
+            env.push(CString::new(record).ok()?);
+        }
+    }
+}
+
+fn write_code(path: &str, mut code: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?;
+    while !code.is_empty() {
+        let written = rustix::io::write(&file, code)?;
+        code = code.get(written..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// A variable of the request takes the place of a base variable of the same name.
+fn exec(launch: &Launch, request: Request) -> Errno {
+    let name =
+        |variable: &[u8]| variable.split(|byte| *byte == b'=').next().unwrap_or_default().to_vec();
+    let asked: Vec<Vec<u8>> = request.env.iter().map(|v| name(v.as_bytes())).collect();
+    let base = launch.env.iter().filter(|v| !asked.contains(&name(v.as_bytes())));
+    let env = base.filter_map(|v| CString::new(v.as_str()).ok()).chain(request.env);
+    let argv: Vec<CString> =
+        launch.argv.iter().filter_map(|a| CString::new(a.as_str()).ok()).collect();
+    let Some(program) = argv.first().cloned() else { return Errno::NOENT };
+    sys::process::exec(&program, &CStrings::new(argv), &CStrings::new(env.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_variables_an_empty_record_and_the_code() {
+        let request = Request::parse(b"A=1\0B=x=y\0\0print(1)\0tail").unwrap();
+        let env = vec![c"A=1".to_owned(), c"B=x=y".to_owned()];
+        assert_eq!(request, Request { env, code: b"print(1)\0tail".to_vec() });
+    }
+
+    #[test]
+    fn a_request_without_its_empty_record_is_refused() {
+        for bytes in [b"".as_slice(), b"A=1", b"A=1\0", b"A=1\0B=2"] {
+            assert_eq!(Request::parse(bytes), None);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Giving up rights: for the user's program all of them, for init all but what it needs.
+
+use rustix::{
+    fs::{Gid, Uid},
+    io::Errno,
+    process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit},
+    thread::{
+        CapabilitiesSecureBits, CapabilitySet, CapabilitySets, clear_ambient_capability_set,
+        remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits,
+        set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    },
+};
+
+use crate::{
+    plan::{Broken, INSIDE_USER, Identity, Plan, Rlimits, Step},
+    sys,
+};
+
+/// Makes the calling process the unprivileged user of the slot, for good.
+pub(super) fn of_user_code(plan: &Plan) -> Result<(), Broken> {
+    limits(plan.limits).map_err(Broken::at(Step::Limits))?;
+    become_user(plan.identity).map_err(Broken::at(Step::Privileges))?;
+    for filter in &plan.user_filters {
+        sys::seccomp::load(filter).map_err(Broken::at(Step::Seccomp))?;
+    }
+    Ok(())
+}
+
+/// Leaves init only the right to signal the processes of its slot; without a cgroup also the right
+/// to look at them, since it has to look after their memory itself.
+pub(super) fn of_init(plan: &Plan) -> Result<(), Broken> {
+    let at = Broken::at(Step::Privileges);
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(&at)?;
+    empty_bounding_set().map_err(&at)?;
+    clear_ambient_capability_set().map_err(&at)?;
+    let mut kept = CapabilitySet::KILL;
+    kept.set(CapabilitySet::SYS_PTRACE, plan.cgroups == 0);
+    only(kept).map_err(&at)?;
+    set_no_new_privs(true).map_err(&at)?;
+    sys::seccomp::load(&plan.init_filter).map_err(Broken::at(Step::Seccomp))
+}
+
+fn limits(limits: Rlimits) -> Result<(), Errno> {
+    for (resource, value) in [
+        (Resource::Nofile, limits.open_files),
+        (Resource::Nproc, limits.processes),
+        (Resource::Core, 0),
+        // Memory that cannot be swapped is of no use here and is counted per user by the kernel.
+        (Resource::Memlock, 64 * 1024),
+        (Resource::Msgqueue, 0),
+        (Resource::Nice, 0),
+        (Resource::Rtprio, 0),
+    ] {
+        setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })?;
+    }
+    Ok(())
+}
+
+fn become_user(identity: Identity) -> Result<(), Errno> {
+    empty_bounding_set()?;
+    clear_ambient_capability_set()?;
+    set_capabilities_secure_bits(
+        CapabilitiesSecureBits::NO_ROOT
+            | CapabilitiesSecureBits::NO_ROOT_LOCKED
+            | CapabilitiesSecureBits::NO_SETUID_FIXUP
+            | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+            | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED,
+    )?;
+    if identity == Identity::Apart {
+        let (user, group) = (Uid::from_raw(INSIDE_USER), Gid::from_raw(INSIDE_USER));
+        set_thread_groups(&[])?;
+        set_thread_res_gid(group, group, group)?;
+        set_thread_res_uid(user, user, user)?;
+    }
+    only(CapabilitySet::empty())?;
+    set_no_new_privs(true)
+}
+
+/// Without a bounding set no program can ever give a capability back.
+fn empty_bounding_set() -> Result<(), Errno> {
+    for bit in 0..64 {
+        let Some(capability) = CapabilitySet::from_bits(1 << bit) else { continue };
+        match remove_capability_from_bounding_set(capability) {
+            // The kernel is older than this capability, and so are all above it.
+            Err(Errno::INVAL) => break,
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+fn only(kept: CapabilitySet) -> Result<(), Errno> {
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: none })
+}

@@ -1,0 +1,87 @@
+//! The file system of a slot: the image's root read-only, one sized writable layer, `/proc` with
+//! the host's matters hidden, terminals of its own.
+
+use std::{
+    ffi::CString,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{CWD, Gid, Mode, OFlags, Uid},
+    io::Errno,
+    mount::{MountFlags, MoveMountFlags, UnmountFlags, mount, mount_bind, move_mount, unmount},
+    process::{chdir, fchdir, pivot_root},
+};
+
+use crate::plan::{Broken, Disk, INSIDE_USER, Identity, Plan, Step};
+
+/// Puts the root together and leaves the old one for good.
+pub(super) fn build(plan: &Plan, tree: &OwnedFd) -> Result<(), Broken> {
+    attach(tree).map_err(Broken::at(Step::Root))?;
+    add_writable_layer(plan.disk, plan.identity).map_err(Broken::at(Step::Writable))?;
+    add_proc(&plan.masked).map_err(Broken::at(Step::Proc))?;
+    add_terminals().map_err(Broken::at(Step::Devices))?;
+    // Last of the writable layer: its own `/tmp` covers the directory it is mounted on.
+    mount_bind("tmp/tmp", "tmp").map_err(Broken::at(Step::Writable))?;
+    leave_old_root().map_err(Broken::at(Step::Pivot))
+}
+
+/// Attaches the image's tree and makes it the current directory. Every path below is relative
+/// to it.
+fn attach(tree: &OwnedFd) -> Result<(), Errno> {
+    move_mount(tree.as_fd(), "", CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    fchdir(tree)
+}
+
+/// One file system of a fixed size backs everything that user code can write to.
+fn add_writable_layer(disk: Disk, identity: Identity) -> Result<(), Errno> {
+    let options = format!("size={},nr_inodes={},mode=0755", disk.bytes, disk.inodes);
+    let options = CString::new(options).or(Err(Errno::INVAL))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("tmpfs", "tmp", "tmpfs", flags, options.as_c_str())?;
+    for (name, mode) in [("tmp", 0o1777), ("shm", 0o1777), ("home", 0o755), ("workspace", 0o755)] {
+        let path = format!("tmp/{name}");
+        rustix::fs::mkdir(path.as_str(), Mode::from_raw_mode(mode))?;
+        // mkdir is subject to the umask; chmod is not.
+        rustix::fs::chmod(path.as_str(), Mode::from_raw_mode(mode))?;
+    }
+    if identity == Identity::Apart {
+        let (user, group) = (Uid::from_raw(INSIDE_USER), Gid::from_raw(INSIDE_USER));
+        for path in ["tmp/home", "tmp/workspace"] {
+            rustix::fs::chown(path, Some(user), Some(group))?;
+        }
+    }
+    mount_bind("tmp/home", "home/agbox")?;
+    mount_bind("tmp/workspace", "workspace")?;
+    mount_bind("tmp/shm", "dev/shm")
+}
+
+/// Mounts `/proc` of the new pid namespace, read-only, and covers what tells of the host.
+fn add_proc(masked: &[String]) -> Result<(), Errno> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
+    mount("proc", "proc", "proc", flags, c"hidepid=invisible")?;
+    rustix::fs::mkdir("tmp/nothing.d", Mode::from_raw_mode(0o555))?;
+    let nothing = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+    drop(rustix::fs::open("tmp/nothing", nothing, Mode::from_raw_mode(0o444))?);
+    for entry in masked {
+        let source = if entry.ends_with('/') { "tmp/nothing.d" } else { "tmp/nothing" };
+        match mount_bind(source, format!("proc/{entry}")) {
+            // Which entries there are depends on how the kernel was built.
+            Err(Errno::NOENT | Errno::NOTDIR) | Ok(()) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
+}
+
+fn add_terminals() -> Result<(), Errno> {
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount("devpts", "dev/pts", "devpts", flags, c"newinstance,ptmxmode=0666,mode=0620")
+}
+
+fn leave_old_root() -> Result<(), Errno> {
+    pivot_root(".", ".")?;
+    // The old root is now mounted over the new one.
+    unmount(".", UnmountFlags::DETACH)?;
+    chdir("/")
+}

@@ -1,0 +1,180 @@
+//! Watching over a running slot: reaping, deadlines, memory, the daemon's word.
+
+use std::{os::fd::OwnedFd, time::Duration};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    net::RecvFlags,
+    process::{Pid, WaitOptions, wait},
+    time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    },
+};
+
+use super::memory::{self, MemoryWatch};
+use super::{Ready, exit_of, report, wait_for_the_end};
+use crate::{
+    plan::{Broken, Exit, Step},
+    socket::PacketSocket,
+    sys,
+    wire::{self, Command, Report, Seen},
+};
+
+/// Runs until the program has ended and the daemon has let go, or the daemon is gone.
+pub(super) fn run(control: &PacketSocket, ready: &Ready) {
+    if report(control, &Report::Ready).is_err() {
+        return;
+    }
+    let Ok(Some(ending)) = watch(control, ready) else { return };
+    if report(control, &ending).is_ok() {
+        wait_for_the_end(control);
+    }
+}
+
+/// What may end a program while it runs, and what init saw of it.
+struct Watch<'a> {
+    control: &'a PacketSocket,
+    ready: &'a Ready,
+    deadline: OwnedFd,
+    memory: Option<MemoryWatch>,
+    memory_ran_out: bool,
+}
+
+/// Waits for the end of the program. `None` when the daemon is gone before that.
+fn watch(control: &PacketSocket, ready: &Ready) -> Result<Option<Report>, Errno> {
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    let deadline = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+    let mut watch = Watch { control, ready, deadline, memory: None, memory_ran_out: false };
+    loop {
+        let happened = watch.wait()?;
+        if happened.control {
+            match control.receive(RecvFlags::empty())? {
+                None => return Ok(None),
+                Some(packet) => watch.obey(&packet.bytes)?,
+            }
+        }
+        if happened.child {
+            while sys::signal::next(&ready.signals)?.is_some() {}
+            if let Some(exit) = reap(ready.main.pid)? {
+                return Ok(Some(watch.ending(exit)?));
+            }
+        }
+        if happened.deadline {
+            drain(&watch.deadline);
+            kill_all()?;
+        }
+        // Half a program is no use: when memory runs out everything goes.
+        if happened.memory {
+            ready.oom_event.as_ref().inspect(|event| drain(event));
+            watch.memory_ran_out = true;
+            kill_all()?;
+        }
+    }
+}
+
+/// The events that init waits for.
+#[expect(clippy::struct_excessive_bools, reason = "one for each source of events")]
+struct Happened {
+    control: bool,
+    child: bool,
+    deadline: bool,
+    memory: bool,
+}
+
+impl Watch<'_> {
+    fn wait(&mut self) -> Result<Happened, Errno> {
+        let mut watched = vec![
+            PollFd::new(self.control, PollFlags::IN),
+            PollFd::new(&self.ready.signals, PollFlags::IN),
+            PollFd::new(&self.deadline, PollFlags::IN),
+        ];
+        watched.extend(self.ready.oom_event.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        let pause = self.memory.as_ref().map(|_| memory::PAUSE);
+        match poll(&mut watched, pause.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(other) => return Err(other),
+        }
+        let is_set = |index: usize| watched.get(index).is_some_and(|fd| !fd.revents().is_empty());
+        let passed = self.memory.as_mut().is_some_and(MemoryWatch::look);
+        Ok(Happened {
+            control: is_set(0),
+            child: is_set(1),
+            deadline: is_set(2),
+            memory: is_set(3) || (passed && !self.memory_ran_out),
+        })
+    }
+
+    fn obey(&mut self, packet: &[u8]) -> Result<(), Errno> {
+        match wire::decode(packet).or(Err(Errno::BADMSG))? {
+            Command::Plan(_) => Err(Errno::BADMSG),
+            Command::Go { at_most, watch_memory } => {
+                self.memory = watch_memory.map(MemoryWatch::new);
+                arm(&self.deadline, at_most)
+            }
+            Command::Kill => kill_all(),
+        }
+    }
+
+    /// Ends what the program left behind, and says how it ended.
+    fn ending(self, exit: Exit) -> Result<Report, Errno> {
+        kill_all()?;
+        loop {
+            match wait(WaitOptions::empty()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::CHILD) => break,
+                Err(other) => return Err(other),
+            }
+        }
+        // Every writer is dead, so this either has the whole word or is at its end.
+        let mut word = [0; 64];
+        let length = rustix::io::read(&self.ready.main.trouble, &mut word)?;
+        if length > 0 {
+            let unreadable = Broken { step: Step::Fork, errno: libc::EBADMSG };
+            return Ok(Report::Broken(wire::decode(&word[..length]).unwrap_or(unreadable)));
+        }
+        let used = sys::process::children_usage();
+        let seen = Seen {
+            cpu_time: used.cpu_time,
+            // A short program may end between two looks.
+            peak_memory: self.memory.map_or(0, |memory| memory.peak().max(used.largest)),
+            memory_ran_out: self.memory_ran_out,
+        };
+        Ok(Report::Exited { exit, seen })
+    }
+}
+
+fn arm(deadline: &OwnedFd, at_most: Duration) -> Result<(), Errno> {
+    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let at = Timespec::try_from(at_most).or(Err(Errno::INVAL))?;
+    let timer = Itimerspec { it_interval: never, it_value: at };
+    timerfd_settime(deadline, TimerfdTimerFlags::empty(), &timer).map(drop)
+}
+
+fn drain(fd: &OwnedFd) {
+    let mut count = [0; 8];
+    // It is readable; what it says does not matter.
+    let _ = rustix::io::read(fd, &mut count);
+}
+
+fn kill_all() -> Result<(), Errno> {
+    match sys::process::kill_all_others() {
+        // Nobody is left to be killed.
+        Err(Errno::SRCH) | Ok(()) => Ok(()),
+        Err(other) => Err(other),
+    }
+}
+
+/// Reaps whoever has ended, and returns how the program did, if it was among them.
+fn reap(main: Pid) -> Result<Option<Exit>, Errno> {
+    let mut exit = None;
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) if pid == main => exit = exit_of(status),
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) | Err(Errno::CHILD) => return Ok(exit),
+            Err(other) => return Err(other),
+        }
+    }
+}

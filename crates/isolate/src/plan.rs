@@ -1,0 +1,141 @@
+//! What is to be done to make one slot, as plain values.
+//!
+//! The daemon says what it wants as a [`SlotSpec`]; the spawner adds what only it knows and makes
+//! a [`Plan`] of it; init carries the plan out.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What the daemon wants a slot to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotSpec {
+    pub launch: Launch,
+    pub disk: Disk,
+    pub max_processes: u32,
+    pub max_open_files: u32,
+}
+
+/// The program that runs as the user's, and how it gets its code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// Absolute path and arguments.
+    pub argv: Vec<String>,
+    /// The variables every execution has, as `KEY=VALUE`; those of the request come after.
+    pub env: Vec<String>,
+    /// Where the code is written before the program starts.
+    pub code_path: String,
+}
+
+/// How much the writable layer of a slot may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+/// The user's home and working directory inside.
+pub const HOME: &str = "/home/agbox";
+pub const WORKSPACE: &str = "/workspace";
+
+/// The user and group that user code has inside.
+pub const INSIDE_USER: u32 = 1000;
+
+/// Everything init needs to know to turn itself into a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    pub hostname: String,
+    pub disk: Disk,
+    /// Entries of `/proc` that user code must not read; those that are not there are passed over.
+    pub masked: Vec<String>,
+    pub limits: Rlimits,
+    /// Raw seccomp filters for user code, loaded in this order.
+    pub user_filters: Vec<Vec<u8>>,
+    /// The filter for init itself, loaded last.
+    pub init_filter: Vec<u8>,
+    /// Whether init and user code have different users. Without a range of ids they cannot.
+    pub identity: Identity,
+    /// How many `cgroup.procs` descriptors come with the plan. None: limits are soft.
+    pub cgroups: usize,
+    /// Whether a descriptor that becomes readable when memory ran out comes with the plan.
+    pub has_oom_event: bool,
+    pub launch: Launch,
+}
+
+/// The users of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Identity {
+    /// Init is user 0 inside, user code is [`INSIDE_USER`]; both are other users on the host.
+    Apart,
+    /// Both are [`INSIDE_USER`], and on the host the one ordinary user who runs the server.
+    Shared,
+}
+
+/// Resource limits of every process of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rlimits {
+    pub open_files: u64,
+    pub processes: u64,
+}
+
+/// The steps of making a slot, in order. Each may need a right that a later one gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Step {
+    /// Reading the plan and its descriptors.
+    Plan,
+    /// Putting the image's root in place.
+    Root,
+    /// The writable layer.
+    Writable,
+    /// `/proc` and what is hidden in it.
+    Proc,
+    /// Terminals.
+    Devices,
+    /// Leaving the old root for good.
+    Pivot,
+    /// Host name and loopback.
+    Network,
+    /// Forking the process that becomes the user's program.
+    Fork,
+    /// Joining the cgroup.
+    Cgroup,
+    /// Resource limits.
+    Limits,
+    /// Users, capabilities, `no_new_privs`.
+    Privileges,
+    /// The system call filter.
+    Seccomp,
+    /// Reading the request and writing the code where the program finds it.
+    Code,
+    /// Becoming the user's program.
+    Exec,
+}
+
+/// A step could not be carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("step {step:?} of making a slot: {}", std::io::Error::from_raw_os_error(*errno))]
+pub struct Broken {
+    pub step: Step,
+    pub errno: i32,
+}
+
+impl Broken {
+    pub(crate) fn at(step: Step) -> impl Fn(rustix::io::Errno) -> Self {
+        move |errno| Self { step, errno: errno.raw_os_error() }
+    }
+}
+
+/// How a process ended, by its wait status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+}
+
+/// What the kernel says of a slot's use, when it is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub peak_memory: u64,
+    pub cpu_time: Duration,
+    pub oom_kills: u64,
+}

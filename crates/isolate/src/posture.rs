@@ -1,0 +1,36 @@
+//! What stands between a slot and this machine, as data.
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Identity;
+
+/// Which layers of isolation are active here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Posture {
+    pub kernel: String,
+    pub identity: Identity,
+    pub limits: Limits,
+}
+
+/// What holds the limits of a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Limits {
+    /// The kernel's control groups. `has_kill`: a slot ends by one write.
+    Cgroups { version: CgroupVersion, has_kill: bool },
+    /// Resource limits of each process, and init looking at the memory now and then.
+    Soft { why: String },
+}
+
+/// Which kind of controllers hold the limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CgroupVersion {
+    V1,
+    V2,
+}
+
+impl Posture {
+    /// Whether memory is limited by the kernel, or only watched.
+    pub fn has_soft_limits(&self) -> bool {
+        matches!(self.limits, Limits::Soft { .. })
+    }
+}

@@ -1,0 +1,104 @@
+//! Users of a slot's processes, and the daemon as the spawner sees it.
+
+use std::fs;
+
+use rustix::{
+    fs::{Gid, Uid},
+    io::Errno,
+    process::{Pid, Signal, WaitStatus, kill_process},
+    thread::{
+        CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
+        set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    },
+};
+
+use super::SpawnerError;
+use crate::{
+    init::exit_of,
+    plan::{Exit, INSIDE_USER, Identity},
+    sys,
+};
+
+/// The daemon beside the spawner: it is told when the server is to stop.
+#[derive(Clone, Copy, Debug)]
+pub struct Daemon {
+    pid: Pid,
+    exit: Option<Exit>,
+}
+
+impl Daemon {
+    /// Takes the process of that number, which is a child of the spawner.
+    pub fn new(pid: u32) -> Option<Self> {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
+        Some(Self { pid, exit: None })
+    }
+
+    /// Hands a signal on. The daemon ends on its own terms, and the spawner after it.
+    pub(super) fn forward(self, signal: libc::c_int) {
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            // If it is gone already, its socket says so.
+            let _ = kill_process(self.pid, signal);
+        }
+    }
+
+    pub(super) fn note(&mut self, pid: Pid, status: WaitStatus) {
+        if pid == self.pid {
+            self.exit = exit_of(status);
+        }
+    }
+
+    pub(super) fn exit(self) -> Option<Exit> {
+        self.exit
+    }
+}
+
+/// Becomes root of an own user namespace, in which an ordinary user may make all the others.
+pub fn enter_user_namespace() -> Result<(), SpawnerError> {
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    let fail = |errno| SpawnerError::System { doing: "make a user namespace", errno };
+    sys::process::unshare_user().map_err(fail)?;
+    let write = |file: &str, text: String| {
+        fs::write(format!("/proc/self/{file}"), text).map_err(|error| fail(errno_of(&error)))
+    };
+    write("setgroups", "deny".to_owned())?;
+    write("uid_map", format!("0 {} 1\n", user.as_raw()))?;
+    write("gid_map", format!("0 {} 1\n", group.as_raw()))
+}
+
+/// Says who the users inside are on the outside.
+pub(super) fn map_ids(pid: Pid, identity: Identity, id: u32) -> Result<(), Errno> {
+    let map = match identity {
+        Identity::Apart => format!("0 {id} 1\n{INSIDE_USER} {} 1\n", id + 1),
+        Identity::Shared => format!("{INSIDE_USER} 0 1\n"),
+    };
+    let pid = pid.as_raw_nonzero();
+    for file in ["uid_map", "gid_map"] {
+        fs::write(format!("/proc/{pid}/{file}"), &map).map_err(|error| errno_of(&error))?;
+    }
+    Ok(())
+}
+
+/// Takes on the identity of init inside, with all capabilities, also across the exec.
+pub(super) fn take_inside_identity(identity: Identity) -> Result<(), Errno> {
+    match identity {
+        Identity::Apart => {
+            let (user, group) = (Uid::ROOT, Gid::ROOT);
+            set_thread_groups(&[])?;
+            set_thread_res_gid(group, group, group)?;
+            set_thread_res_uid(user, user, user)
+        }
+        // Not root inside, so that capabilities would be lost at the exec.
+        Identity::Shared => {
+            let own = capabilities(None)?;
+            set_capabilities(None, CapabilitySets { inheritable: own.permitted, ..own })?;
+            for capability in own.permitted.iter() {
+                configure_capability_in_ambient_set(capability, true)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,21 @@
+//! The system calls that `rustix` does not have. All `unsafe` code of the project is below here:
+//! one call per block, each with the reason why it is sound.
+#![expect(unsafe_code, reason = "this module is where system calls without a safe wrapper live")]
+
+pub mod mount;
+pub mod net;
+pub mod process;
+pub mod seccomp;
+pub mod signal;
+
+use rustix::io::Errno;
+
+/// Turns the return value of a raw system call into a result.
+fn check(returned: libc::c_long) -> Result<libc::c_long, Errno> {
+    if returned >= 0 { Ok(returned) } else { Err(last_errno()) }
+}
+
+fn last_errno() -> Errno {
+    let code = std::io::Error::last_os_error().raw_os_error();
+    Errno::from_raw_os_error(code.unwrap_or(libc::EIO))
+}

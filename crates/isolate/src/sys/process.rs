@@ -1,0 +1,173 @@
+//! Making processes and turning one into another.
+
+use std::{
+    ffi::{CStr, CString},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    time::Duration,
+};
+
+use rustix::{io::Errno, process::Pid};
+
+use super::{check, last_errno};
+
+/// Which side of a fork this is.
+#[derive(Debug)]
+pub enum Fork {
+    Child,
+    Parent { child: Pid, pidfd: OwnedFd },
+}
+
+/// Namespaces that a new process gets for itself.
+pub const ALL_NAMESPACES: u64 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS) as u64;
+
+/// Forks into new namespaces. The caller must have a single thread: the child goes on with a
+/// copy of its memory, and a lock that another thread held would stay locked for ever.
+pub fn fork(namespaces: u64) -> Result<Fork, Errno> {
+    let mut pidfd: RawFd = -1;
+    let args = libc::clone_args {
+        flags: namespaces | libc::CLONE_PIDFD as u64,
+        pidfd: (&raw mut pidfd) as u64,
+        child_tid: 0,
+        parent_tid: 0,
+        exit_signal: libc::SIGCHLD as u64,
+        stack: 0,
+        stack_size: 0,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: 0,
+    };
+    // SAFETY: without CLONE_VM the child has its own copy of everything; `args` and `pidfd`
+    // outlive the call, and its size is the one passed.
+    let returned = check(unsafe {
+        libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>())
+    })?;
+    let Some(child) = i32::try_from(returned).ok().and_then(Pid::from_raw) else {
+        return Ok(Fork::Child);
+    };
+    // SAFETY: in the parent the kernel has stored a new descriptor, which nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Fork::Parent { child, pidfd })
+}
+
+/// A null-terminated array of C strings, as `execve` wants it.
+#[derive(Debug)]
+pub struct CStrings {
+    _owned: Vec<CString>,
+    pointers: Vec<*const libc::c_char>,
+}
+
+impl CStrings {
+    pub fn new(strings: Vec<CString>) -> Self {
+        let pointers =
+            strings.iter().map(|s| s.as_ptr()).chain(std::iter::once(std::ptr::null())).collect();
+        Self { _owned: strings, pointers }
+    }
+}
+
+/// Replaces this process by the program at `path`. Returns only if that cannot be done.
+pub fn exec(path: &CStr, argv: &CStrings, envp: &CStrings) -> Errno {
+    // SAFETY: all three are null-terminated, and the strings behind the pointers are owned by
+    // `argv` and `envp`.
+    unsafe { libc::execve(path.as_ptr(), argv.pointers.as_ptr(), envp.pointers.as_ptr()) };
+    last_errno()
+}
+
+/// Replaces this process by the program that the descriptor is open on. Returns only if that
+/// cannot be done.
+pub fn exec_fd(program: BorrowedFd<'_>, argv: &CStrings, envp: &CStrings) -> Errno {
+    // SAFETY: as in `exec`; the path is an empty C string.
+    unsafe {
+        libc::execveat(
+            program.as_raw_fd(),
+            c"".as_ptr(),
+            argv.pointers.as_ptr().cast(),
+            envp.pointers.as_ptr().cast(),
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    last_errno()
+}
+
+/// Closes every descriptor from `first` on.
+pub fn close_from(first: u32) -> Result<(), Errno> {
+    // SAFETY: callers do not use any `OwnedFd` above `first` afterwards: they exec or exit.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) }).map(drop)
+}
+
+/// Takes a descriptor that was inherited at a known number.
+///
+/// Call this once per number, at the start of the program, before anything else was opened.
+pub fn inherited(number: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: F_GETFD reads no memory.
+    check(unsafe { libc::fcntl(number, libc::F_GETFD) }.into())?;
+    // SAFETY: the descriptor is open, and by the contract above nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Makes `target` a copy of `source`, open across exec. The two must differ.
+pub fn place(source: BorrowedFd<'_>, target: RawFd) -> Result<(), Errno> {
+    // SAFETY: dup2 reads no memory; callers place descriptors just before exec and own nothing
+    // at `target`.
+    check(unsafe { libc::dup2(source.as_raw_fd(), target) }.into()).map(drop)
+}
+
+/// Gives this process a cgroup namespace rooted at its present cgroups.
+pub fn unshare_cgroup() -> Result<(), Errno> {
+    // SAFETY: a new cgroup namespace does not touch memory or descriptors.
+    check(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into()).map(drop)
+}
+
+/// Gives this process a mount namespace of its own.
+pub fn unshare_mounts() -> Result<(), Errno> {
+    // SAFETY: a new mount namespace does not touch memory or descriptors.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) }.into()).map(drop)
+}
+
+/// Gives this process a user namespace of its own.
+pub fn unshare_user() -> Result<(), Errno> {
+    // SAFETY: a new user namespace does not touch memory or descriptors.
+    check(unsafe { libc::unshare(libc::CLONE_NEWUSER) }.into()).map(drop)
+}
+
+/// Ends this process at once, without running anything that a parent registered.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: `_exit` does not return and touches no memory.
+    unsafe { libc::_exit(code) }
+}
+
+/// Sends SIGKILL to every process of this pid namespace but ourselves.
+pub fn kill_all_others() -> Result<(), Errno> {
+    // SAFETY: kill reads no memory.
+    check(unsafe { libc::kill(-1, libc::SIGKILL) }.into()).map(drop)
+}
+
+/// What the children that were waited for have used.
+#[derive(Clone, Copy, Debug)]
+pub struct ChildrenUsage {
+    pub cpu_time: Duration,
+    /// The most memory that one of them had at once, in bytes.
+    pub largest: u64,
+}
+
+/// Returns what all children that were waited for have used.
+pub fn children_usage() -> ChildrenUsage {
+    // SAFETY: all-zero bytes are a valid `rusage`.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the call fills in one `rusage`.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    let duration = |time: libc::timeval| {
+        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+        let micros = u64::try_from(time.tv_usec).unwrap_or_default();
+        Duration::from_secs(seconds) + Duration::from_micros(micros)
+    };
+    ChildrenUsage {
+        cpu_time: duration(usage.ru_utime) + duration(usage.ru_stime),
+        largest: u64::try_from(usage.ru_maxrss).unwrap_or_default() * 1024,
+    }
+}

@@ -1,0 +1,148 @@
+//! The messages between daemon, spawner and init.
+//!
+//! Each travels as one packet of a SEQPACKET socket: the version, then the message; descriptors
+//! go beside it. All three are parts of one build, so a packet of another version is refused.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{
+    plan::{Broken, Exit, Plan, SlotSpec},
+    posture::Posture,
+};
+
+const VERSION: u8 = 1;
+
+/// The largest packet there is: a plan with its filters stays far below.
+pub const MAX_PACKET: usize = 64 * 1024;
+
+/// The most descriptors that go with one packet.
+pub const MAX_FDS: usize = 24;
+
+/// What the daemon asks of the spawner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    Make { slot: u64, spec: SlotSpec },
+    Destroy { slot: u64 },
+}
+
+/// What the spawner tells the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Notice {
+    /// The first notice: what slots are made of here.
+    Hello { posture: Posture },
+    /// The slot is being made; its descriptors come along. Init says `Ready` when it is.
+    Made { slot: u64, cgroup: Vec<CgroupFile> },
+    /// The slot cannot be made.
+    Failed { slot: u64, broken: Broken },
+    /// Nothing is left of the slot: processes, cgroup, users.
+    Gone { slot: u64 },
+}
+
+/// What the daemon can do to a slot's cgroup through a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CgroupFile {
+    MemoryLimit,
+    /// v1: memory and swap together. v2: swap alone.
+    SwapLimitV1,
+    SwapLimitV2,
+    MemoryPeak,
+    /// A file with a line `oom_kill N`.
+    OomKills,
+    CpuShares,
+    CpuWeight,
+    /// v1: nanoseconds.
+    CpuUsageV1,
+    /// v2: a file with a line `usage_usec N`.
+    CpuUsageV2,
+    Kill,
+}
+
+/// What the spawner or the daemon tells init.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    Plan(Box<Plan>),
+    /// The request is on its way to the program; it may run this long. Without a cgroup init
+    /// itself looks after the memory.
+    Go {
+        at_most: Duration,
+        watch_memory: Option<u64>,
+    },
+    Kill,
+}
+
+/// What init tells the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Report {
+    Ready,
+    Broken(Broken),
+    /// The program ended and every other process of the slot is gone. Init may have killed the
+    /// rest at the cgroup's word that memory ran out, before the kernel killed and counted any.
+    Exited {
+        exit: Exit,
+        seen: Seen,
+    },
+}
+
+/// What init itself saw of a program. The cgroup's counters, where there is one, say more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    pub cpu_time: Duration,
+    /// Only where init looked after the memory.
+    pub peak_memory: u64,
+    pub memory_ran_out: bool,
+}
+
+/// A packet could not be understood.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    #[error("a packet of version {0}, this is version {VERSION}")]
+    Version(u8),
+    #[error("a packet that cannot be read")]
+    Malformed(#[source] postcard::Error),
+    #[error("an empty packet")]
+    Empty,
+}
+
+/// Encodes a message. Only a message larger than memory could fail to encode.
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, WireError> {
+    postcard::to_extend(message, vec![VERSION]).map_err(WireError::Malformed)
+}
+
+/// Decodes a packet.
+pub fn decode<T: DeserializeOwned>(packet: &[u8]) -> Result<T, WireError> {
+    match packet.split_first() {
+        None => Err(WireError::Empty),
+        Some((&VERSION, rest)) => postcard::from_bytes(rest).map_err(WireError::Malformed),
+        Some((&other, _)) => Err(WireError::Version(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_comes_back_as_it_was() {
+        let order = Order::Destroy { slot: 7 };
+        assert_eq!(decode::<Order>(&encode(&order).unwrap()).unwrap(), order);
+    }
+
+    #[test]
+    fn a_packet_of_another_version_is_refused() {
+        let mut packet = encode(&Command::Kill).unwrap();
+        packet[0] = 9;
+        assert!(matches!(decode::<Command>(&packet), Err(WireError::Version(9))));
+    }
+
+    #[test]
+    fn a_cut_or_empty_packet_is_refused() {
+        let go = Command::Go { at_most: Duration::from_secs(9), watch_memory: Some(1) };
+        let packet = encode(&go).unwrap();
+        assert!(matches!(decode::<Command>(&[]), Err(WireError::Empty)));
+        for end in 1..packet.len() {
+            assert!(decode::<Command>(&packet[..end]).is_err(), "{end}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Real slots on this machine's kernel, judged by effect. The programs inside need nothing but a
+//! shell and its everyday tools, so that the same tests run in a small virtual machine.
+
+#[cfg(test)]
+mod host;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod slots;

@@ -1,0 +1,106 @@
+//! For tests alone: a real spawner beside the test, as a child process.
+//!
+//! The spawner must have one thread, and a test process has several. So the test's own program is
+//! started again, and becomes a spawner before its `main` runs.
+
+use std::{
+    os::fd::AsRawFd as _,
+    path::Path,
+    process::{Child, Command},
+};
+
+use isolate::{
+    cgroup::Cgroups,
+    socket::PacketSocket,
+    spawner::{IdRange, Settings, Spawner, SpawnerError, enter_user_namespace},
+    sys,
+};
+
+/// Names the scratch directory, and so says that this process is to be a spawner.
+const ROLE: &str = "RINGFENCE_TEST_SPAWNER";
+
+/// The number of its socket.
+const SOCKET: &str = "RINGFENCE_TEST_SPAWNER_SOCKET";
+
+#[ctor::ctor(unsafe)]
+fn become_spawner_if_asked() {
+    let Some(scratch) = std::env::var_os(ROLE) else { return };
+    let code = match be_spawner(Path::new(&scratch)) {
+        Ok(()) => 0,
+        Err(error) => {
+            complain(&error);
+            1
+        }
+    };
+    sys::process::exit_now(code);
+}
+
+/// A cgroup that was delegated to these tests, where they are not alone in their own: every
+/// spawner gets one below it, as a service manager would give it.
+const CGROUP: &str = "RINGFENCE_TEST_CGROUP";
+
+fn enter_own_cgroup() {
+    if let Some(delegated) = std::env::var_os(CGROUP) {
+        let own = Path::new(&delegated).join(format!("spawner-{}", std::process::id()));
+        // If this fails the spawner finds no cgroup of its own, and says so.
+        let _ = std::fs::create_dir(&own);
+        let _ = std::fs::write(own.join("cgroup.procs"), "0");
+    }
+}
+
+fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
+    enter_own_cgroup();
+    let is_root = rustix::process::getuid().is_root();
+    let instance = format!("ringfence-test-{}", std::process::id());
+    let cgroups = Cgroups::open(&instance);
+    if !is_root {
+        enter_user_namespace()?;
+    }
+    let settings =
+        Settings { scratch: scratch.to_owned(), ids: is_root.then_some(IdRange::DEFAULT) };
+    let number = std::env::var(SOCKET).ok().and_then(|number| number.parse().ok());
+    let socket = sys::process::inherited(number.unwrap_or(-1))
+        .map_err(|errno| SpawnerError::System { doing: "find the socket", errno })?;
+    Spawner::new(&settings, cgroups)?.run(&PacketSocket::from_fd(socket), None)
+}
+
+#[expect(clippy::print_stderr, reason = "a test's child process has no log")]
+fn complain(error: &SpawnerError) {
+    let mut next: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = next {
+        eprintln!("spawner: {error}");
+        next = error.source();
+    }
+}
+
+/// A running spawner. It ends, with every slot, when the other end of its socket is closed.
+#[derive(Debug)]
+pub struct SpawnerProcess {
+    child: Child,
+    _scratch: tempfile::TempDir,
+}
+
+/// Starts a spawner and returns the daemon's end of its socket.
+pub fn start_spawner() -> std::io::Result<(PacketSocket, SpawnerProcess)> {
+    let (ours, theirs) = PacketSocket::pair()?;
+    let scratch = tempfile::tempdir()?;
+    let number = theirs.as_raw_fd();
+    rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
+    let child = Command::new(std::env::current_exe()?)
+        .env(ROLE, scratch.path())
+        .env(SOCKET, number.to_string())
+        .spawn()?;
+    Ok((ours, SpawnerProcess { child, _scratch: scratch }))
+}
+
+impl SpawnerProcess {
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for its end, which must be a good one.
+    pub fn wait(&mut self) -> std::io::Result<()> {
+        let status = self.child.wait()?;
+        if status.success() { Ok(()) } else { Err(std::io::Error::other(status.to_string())) }
+    }
+}

@@ -1,0 +1,142 @@
+//! What the pages say must be so.
+
+use std::path::Path;
+
+use crate::checkout;
+
+/// This file holds the words that no other file may have.
+const THIS_FILE: &str = "tests/repository/tests/it/pages.rs";
+
+/// Where packages come from is the business of the machine's own settings.
+const PACKAGE_HOSTS: [&str; 8] = [
+    "crates.io",
+    "pypi.org",
+    "pythonhosted.org",
+    "npmjs.",
+    "deb.debian.org",
+    "archive.ubuntu.com",
+    "hex.pm",
+    "proxy.golang.org",
+];
+
+/// The files speak of the product, not of how it came to be.
+const OUTSIDE_THE_PRODUCT: [&str; 10] = [
+    "chatgpt",
+    "claude code",
+    "as an ai",
+    "language model wrote",
+    "this sitting",
+    "the sitting",
+    "/work/main",
+    "/work/shared",
+    "wire-facts",
+    "reliability.md",
+];
+
+#[test]
+fn the_changelog_has_a_place_for_what_is_not_released() {
+    assert!(checkout::read("CHANGELOG.md").contains("\n## [Unreleased]\n"));
+}
+
+#[test]
+fn the_architecture_page_names_every_crate() {
+    let page = checkout::read("ARCHITECTURE.md");
+    for (path, _) in checkout::files_below("crates/", "/Cargo.toml") {
+        let name = path.split('/').nth(1).unwrap_or_default();
+        assert!(page.contains(&format!("`{name}`")), "ARCHITECTURE.md does not name {name}");
+    }
+}
+
+#[test]
+fn every_promise_names_a_test_that_exists() {
+    assert_eq!(promises_without_a_test("docs/SPECIFICATION.md"), Vec::<String>::new());
+}
+
+#[test]
+fn every_row_of_the_threat_model_names_a_probe_that_exists() {
+    // The rows were there before the probes; from the first probe on, none may be missing.
+    if checkout::root().join("tests/escape/probes.py").exists() {
+        assert_eq!(promises_without_a_test("docs/threat-model.md"), Vec::<String>::new());
+    }
+}
+
+fn promises_without_a_test(page: &str) -> Vec<String> {
+    let files = checkout::files();
+    let text = checkout::read(page);
+    let promises: Vec<&str> = text.lines().filter(|line| is_promise(line)).collect();
+    assert!(!promises.is_empty(), "{page} has no table with ids");
+    let mut wrong = Vec::new();
+    for promise in promises {
+        let tests = tests_of(promise);
+        if tests.is_empty() {
+            wrong.push(format!("no test: {promise}"));
+        }
+        wrong.extend(tests.iter().filter(|test| !exists(test, &files)).map(ToString::to_string));
+    }
+    wrong
+}
+
+/// A promise is a row of a table whose first cell is its id: `S01`, `X01`.
+fn is_promise(line: &str) -> bool {
+    let id = line.strip_prefix("| ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+    let mut characters = id.chars();
+    let letter = characters.next().is_some_and(|first| first.is_ascii_uppercase());
+    letter && id.len() == 3 && characters.all(|next| next.is_ascii_digit())
+}
+
+/// Returns what stands between back quotes in the last cell.
+fn tests_of(promise: &str) -> Vec<&str> {
+    let cell = promise.trim_end_matches([' ', '|']).rsplit(" | ").next().unwrap_or_default();
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+/// Tells whether a test is there: `crate::module::name` as a function of that crate or package,
+/// `path::word` as a word in that file, `path` as a file.
+fn exists(test: &str, files: &[(String, String)]) -> bool {
+    let Some((place, _)) = test.split_once("::") else {
+        return checkout::root().join(test).is_file();
+    };
+    let name = test.rsplit("::").next().unwrap_or_default();
+    if place.contains('/') {
+        return files.iter().any(|(path, text)| path == place && text.contains(name));
+    }
+    let folders = [format!("crates/{place}/"), format!("tests/{place}/")];
+    let function = format!("fn {name}(");
+    files.iter().any(|(path, text)| {
+        folders.iter().any(|folder| path.starts_with(folder)) && text.contains(&function)
+    })
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let mut broken = Vec::new();
+    for (path, text) in checkout::files_below("", ".md") {
+        let folder = Path::new(&path).parent().unwrap_or(Path::new(""));
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = link.split('#').next().unwrap_or_default();
+            let is_outside = link.contains("://") || link.starts_with("mailto:");
+            if !is_outside && !checkout::root().join(folder).join(target).exists() {
+                broken.push(format!("{path}: {link}"));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn files_speak_of_the_product_alone() {
+    let mut found = Vec::new();
+    for (path, text) in checkout::files() {
+        // A lock file says where packages came from because its tool wants it so.
+        if path == THIS_FILE || path.ends_with("Cargo.lock") || path.ends_with("package-lock.json")
+        {
+            continue;
+        }
+        let text = text.to_lowercase();
+        let words = PACKAGE_HOSTS.iter().chain(&OUTSIDE_THE_PRODUCT);
+        found.extend(
+            words.filter(|word| text.contains(**word)).map(|word| format!("{path}: {word}")),
+        );
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
