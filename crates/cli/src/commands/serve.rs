@@ -130,22 +130,17 @@ fn announce(ready: &Ready) -> io::Result<()> {
     let Ready { url, admin_key_file, .. } = ready;
     let key = admin_key_file.display();
     // What the client commands would find by themselves need not be said.
-    let mut place = String::new();
-    if url != DEFAULT_URL {
-        place += &format!(" --url {url}");
-    }
+    let url_flag = if url == DEFAULT_URL { String::new() } else { format!(" --url {url}") };
     let data = admin_key_file.parent().filter(|data| !default_data().is_ok_and(|own| own == *data));
-    if let Some(data) = data {
-        place += &format!(" --data {}", data.display());
-    }
+    let data_flag = data.map(|data| format!(" --data {}", data.display())).unwrap_or_default();
     let made = if ready.is_first_start { "Made an admin key" } else { "The admin key" };
     say(&format!(
         "Ringfence serves on {url}
 {made}: {key}
 
 Try:
-  ringfence run{place} --language python -c 'print(\"hello\")'
-  ringfence key{place} create laptop
+  ringfence run{url_flag}{data_flag} --language python -c 'print(\"hello\")'
+  ringfence key{url_flag}{data_flag} create laptop
   curl {url}/readyz"
     ))
 }

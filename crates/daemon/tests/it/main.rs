@@ -1,0 +1,12 @@
+//! The daemon in this process, on a port of its own, with real sockets.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on is red")]
+
+mod admin;
+mod connections;
+mod frames;
+mod framing;
+mod peer;
+mod scripted;
+mod shutdown;
+mod support;
+mod upgrade;
