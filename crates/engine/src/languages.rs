@@ -2,7 +2,7 @@
 
 use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
-use isolate::plan::{Disk, HOME, Launch, SlotSpec, WORKSPACE};
+use isolate::plan::{Disk, HOME, Launch, Program, SlotSpec, WORKSPACE};
 use model::units::ByteSize;
 
 /// A language as this machine has it.
@@ -115,7 +115,10 @@ impl Language {
         let argv = self.command.iter().cloned().chain([code_path.clone()]).collect();
         debug_assert!(ENV.iter().any(|variable| variable.ends_with(HOME)));
         SlotSpec {
-            launch: Launch { argv, env: ENV.iter().map(ToString::to_string).collect(), code_path },
+            launch: Launch::Exec {
+                program: Program { argv, env: ENV.iter().map(ToString::to_string).collect() },
+                code_path,
+            },
             disk: DISK,
             max_processes: max_processes(),
             max_open_files: MAX_OPEN_FILES,

@@ -205,7 +205,7 @@ impl Watch {
     fn end(self, report: Result<Report, EngineError>) -> Result<End, EngineError> {
         let duration = self.started.elapsed();
         let (exit, seen) = match report {
-            Ok(Report::Exited { exit, seen }) => (Some(from_slot(exit)), seen),
+            Ok(Report::Exited { exit, seen, .. }) => (Some(from_slot(exit)), seen),
             // The spawner had to end the whole slot, init with it.
             Err(EngineError::InitGone) if self.stopped_for.is_some() => (None, Seen::default()),
             Ok(Report::Broken(broken)) => return Err(broken.into()),

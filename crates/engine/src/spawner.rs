@@ -140,6 +140,7 @@ impl Spawner {
             Notice::Hello { posture } => drop(self.shared.posture.send_replace(Some(posture))),
             Notice::Made { slot, cgroup } => self.answer(slot, || ends(cgroup, fds)),
             Notice::Failed { slot, broken } => self.answer(slot, || Err(broken.into())),
+            Notice::ZygoteGone { zygote } => tracing::debug!(zygote, "zygote gone"),
             Notice::Gone { slot } => tracing::trace!(slot, "slot gone"),
         }
     }

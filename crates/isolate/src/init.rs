@@ -9,6 +9,8 @@ mod memory;
 mod privileges;
 mod root;
 mod supervise;
+mod verify;
+mod word;
 
 use std::os::fd::OwnedFd;
 
@@ -19,11 +21,13 @@ use rustix::{
 };
 
 use crate::{
-    plan::{Broken, Exit, Plan, Step},
+    plan::{Broken, Exit, Launch, Plan, Step},
     socket::PacketSocket,
     sys::{self, process::Fork},
     wire::{self, Command, Report},
 };
+
+use word::Word;
 
 /// The descriptors that come with a plan.
 #[derive(Debug)]
@@ -41,8 +45,11 @@ struct Descriptors {
 #[derive(Debug)]
 struct Main {
     pid: Pid,
-    /// Where the program's process says which step broke before it became the program.
-    trouble: OwnedFd,
+    /// Where the program's process says when it waits for its request, or which step broke. A
+    /// runtime that keeps it says its exit code there as its last act.
+    words: OwnedFd,
+    /// Whether the end is the program's own to announce.
+    announces_exit: bool,
 }
 
 /// Makes the slot, runs its program and reports, until the daemon lets go of the socket.
@@ -72,10 +79,21 @@ fn prepare(control: &PacketSocket) -> Result<Ready, Broken> {
     rustix::system::sethostname(plan.hostname.as_bytes()).map_err(Broken::at(Step::Network))?;
     sys::net::bring_loopback_up().map_err(Broken::at(Step::Network))?;
     let signals = sys::signal::as_descriptor(&[libc::SIGCHLD]).map_err(Broken::at(Step::Fork))?;
-    let main = start_main(&plan, &fds)?;
+    let main = match &plan.launch {
+        Launch::Fork { .. } => adopt_main(&plan)?,
+        Launch::Exec { .. } | Launch::Park { .. } | Launch::Zygote { .. } => {
+            start_main(&plan, &fds)?
+        }
+    };
     let oom_event = fds.oom_event.take();
     drop(fds);
-    privileges::of_init(&plan)?;
+    if !matches!(plan.launch, Launch::Zygote { .. }) {
+        wait_until_ready(&main)?;
+        if matches!(plan.launch, Launch::Fork { .. }) {
+            verify::main_has_given_up_its_rights(&plan)?;
+        }
+        privileges::of_init(&plan)?;
+    }
     Ok(Ready { main, oom_event, signals })
 }
 
@@ -108,13 +126,46 @@ fn read_plan(control: &PacketSocket) -> Result<(Plan, Descriptors), Broken> {
 
 fn start_main(plan: &Plan, fds: &Descriptors) -> Result<Main, Broken> {
     let at = Broken::at(Step::Fork);
-    let (trouble, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(&at)?;
+    let (words, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(&at)?;
     match sys::process::fork(0).map_err(&at)? {
-        Fork::Parent { child, pidfd: _ } => Ok(Main { pid: child, trouble }),
+        Fork::Parent { child, pidfd: _ } => {
+            let announces_exit = matches!(plan.launch, Launch::Park { .. });
+            Ok(Main { pid: child, words, announces_exit })
+        }
         Fork::Child => {
             launch::become_program(plan, fds, &tell);
             sys::process::exit_now(127)
         }
+    }
+}
+
+/// Where a zygote leaves the two ends of its pipes with PID 2.
+const GO: i32 = 4;
+const WORDS: i32 = 5;
+
+/// Takes over the process that the zygote forked before it became init. It shares this mount
+/// namespace and waits for the word that the root is there.
+fn adopt_main(plan: &Plan) -> Result<Main, Broken> {
+    let at = Broken::at(Step::Fork);
+    let go = sys::process::inherited(GO).map_err(&at)?;
+    let words = sys::process::inherited(WORDS).map_err(&at)?;
+    let pid = Pid::from_raw(2).ok_or_else(|| at(Errno::CHILD))?;
+    rustix::io::write(&go, b"g").map_err(&at)?;
+    let announces_exit = matches!(plan.launch, Launch::Fork { .. });
+    Ok(Main { pid, words, announces_exit })
+}
+
+/// Waits for the program's word that it waits for its request.
+fn wait_until_ready(main: &Main) -> Result<(), Broken> {
+    let at = Broken::at(Step::Runtime);
+    let mut line = [0; 64];
+    let length = rustix::io::read(&main.words, &mut line).map_err(&at)?;
+    let line = String::from_utf8_lossy(line.get(..length).unwrap_or_default());
+    match Word::from_line(&line) {
+        Some(Word::Ready) => Ok(()),
+        Some(Word::Error(broken)) => Err(broken),
+        Some(Word::Exit(_)) => Err(at(Errno::BADMSG)),
+        None => Err(at(Errno::PIPE)),
     }
 }
 

@@ -16,15 +16,27 @@ pub struct SlotSpec {
     pub max_open_files: u32,
 }
 
-/// The program that runs as the user's, and how it gets its code.
+/// How the user's program comes into the slot, and how it gets its code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Launch {
+pub enum Launch {
+    /// Waits for the request, writes the code where the program expects it, and becomes the
+    /// program: everything about it is new.
+    Exec { program: Program, code_path: String },
+    /// Becomes the program at once, which waits for the request in its own start-up.
+    Park { program: Program },
+    /// Is forked from a program that waits in its own start-up.
+    Fork { zygote: u64 },
+    /// Not a slot: the program that slots are forked from. It never sees a request.
+    Zygote { program: Program },
+}
+
+/// A program with its arguments and variables.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
     /// Absolute path and arguments.
     pub argv: Vec<String>,
     /// The variables every execution has, as `KEY=VALUE`; those of the request come after.
     pub env: Vec<String>,
-    /// Where the code is written before the program starts.
-    pub code_path: String,
 }
 
 /// How much the writable layer of a slot may hold.
@@ -78,6 +90,22 @@ pub struct Rlimits {
     pub processes: u64,
 }
 
+impl Rlimits {
+    /// Returns every limit by its number, as the kernel wants it.
+    pub fn all(self) -> [(u32, u64); 7] {
+        [
+            (libc::RLIMIT_NOFILE, self.open_files),
+            (libc::RLIMIT_NPROC, self.processes),
+            (libc::RLIMIT_CORE, 0),
+            // Memory that cannot be swapped is of no use here and is counted per user.
+            (libc::RLIMIT_MEMLOCK, 64 * 1024),
+            (libc::RLIMIT_MSGQUEUE, 0),
+            (libc::RLIMIT_NICE, 0),
+            (libc::RLIMIT_RTPRIO, 0),
+        ]
+    }
+}
+
 /// The steps of making a slot, in order. Each may need a right that a later one gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Step {
@@ -105,6 +133,10 @@ pub enum Step {
     Privileges,
     /// The system call filter.
     Seccomp,
+    /// What a runtime does between its start and its first request.
+    Runtime,
+    /// Making sure that a forked program has given up what it must.
+    Verify,
     /// Reading the request and writing the code where the program finds it.
     Code,
     /// Becoming the user's program.

@@ -5,16 +5,17 @@
 
 use std::{
     ffi::CString,
-    fs, io,
+    fs,
+    io::{self, Write as _},
     os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::{DirBuilderExt, PermissionsExt, symlink},
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::{DirBuilderExt, symlink},
     },
     path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::CWD,
+    fs::{CWD, Mode, OFlags, mkdirat, openat},
     io::Errno,
     mount::{MountFlags, OpenTreeFlags, UnmountFlags, mount, mount_bind_recursive, open_tree},
 };
@@ -25,6 +26,8 @@ use crate::sys;
 #[derive(Debug)]
 pub struct Template {
     at: PathBuf,
+    /// The same file system, where it can still be written to.
+    writable: OwnedFd,
 }
 
 /// The template could not be built.
@@ -78,7 +81,10 @@ impl Template {
     pub fn build(at: &Path) -> Result<Self, RootError> {
         mount("tmpfs", at, "tmpfs", MountFlags::NOSUID, c"mode=0755")
             .map_err(|errno| RootError::Mount { path: at.to_owned(), errno })?;
-        let template = Self { at: at.to_owned() };
+        let fail = |errno| RootError::Mount { path: at.to_owned(), errno };
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let template =
+            Self { at: at.to_owned(), writable: open_tree(CWD, at, flags).map_err(fail)? };
         for dir in ["dev", "dev/pts", "dev/shm", "etc", "home", "home/agbox", "proc", "root"] {
             template.dir(dir)?;
         }
@@ -100,10 +106,29 @@ impl Template {
         open_tree(CWD, &self.at, flags)
     }
 
-    /// Returns whether an absolute path inside the tree is there and may be executed.
-    pub fn has_program(&self, path: &str) -> bool {
-        let within = self.at.join(path.trim_start_matches('/'));
-        fs::metadata(within).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 1 != 0)
+    /// Adds a file below `/run`, for all slots that are made from now on.
+    pub fn add_file(&self, path: &str, content: &[u8]) -> Result<(), RootError> {
+        let fail =
+            |errno: Errno| RootError::Make { path: path.into(), source: io::Error::from(errno) };
+        let is_plain = |part: &str| !matches!(part, "" | "." | "..");
+        let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        let ["run", folders @ .., name] = parts.as_slice() else { return Err(fail(Errno::INVAL)) };
+        if !parts.iter().all(|part| is_plain(part)) {
+            return Err(fail(Errno::INVAL));
+        }
+        let mut dir = open_folder(self.writable.as_fd(), "run").map_err(fail)?;
+        for folder in folders {
+            match mkdirat(&dir, *folder, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(fail(errno)),
+            }
+            dir = open_folder(dir.as_fd(), folder).map_err(fail)?;
+        }
+        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = openat(&dir, *name, flags, Mode::from_raw_mode(0o644)).map_err(fail)?;
+        fs::File::from(file)
+            .write_all(content)
+            .map_err(|source| RootError::Make { path: path.into(), source })
     }
 
     fn system(&self) -> Result<(), RootError> {
@@ -221,6 +246,11 @@ impl Drop for Template {
         // The mount namespace goes with the spawner; this is for tests that build several.
         let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
     }
+}
+
+fn open_folder(at: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+    openat(at, name, flags, Mode::empty())
 }
 
 fn c_path(path: &Path) -> Result<CString, Errno> {

@@ -6,18 +6,23 @@ mod ids;
 mod make;
 mod posture;
 mod process;
+mod zygote;
 
 pub use ids::IdRange;
 pub use process::{Daemon, enter_user_namespace};
 
 use std::{
     collections::{HashMap, VecDeque},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::PathBuf,
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{
+        PollFd, PollFlags,
+        epoll::{self, Event, EventData, EventFlags},
+        poll,
+    },
     io::Errno,
     net::{RecvFlags, SendFlags},
     process::{Pid, Signal, WaitOptions, WaitStatus, pidfd_send_signal, wait},
@@ -25,7 +30,7 @@ use rustix::{
 
 use crate::{
     cgroup::{CgroupError, Cgroups, Group},
-    plan::{Exit, SlotSpec},
+    plan::{Broken, Exit, Identity, Launch, Program, SlotSpec, Step},
     posture::Posture,
     root::{RootError, Template},
     seccomp::SeccompError,
@@ -34,6 +39,8 @@ use crate::{
     wire::{self, Notice, Order},
 };
 use ids::Ids;
+use make::Parts;
+use zygote::{Answer, Zygote};
 
 /// What the spawner needs to know at its start.
 #[derive(Clone, Debug)]
@@ -75,23 +82,56 @@ pub struct Spawner {
     null: OwnedFd,
     user_filters: Vec<Vec<u8>>,
     init_filter: Vec<u8>,
-    slots: HashMap<Pid, Slot>,
+    slots: HashMap<u64, Slot>,
+    zygotes: HashMap<u64, Zygote>,
+    events: OwnedFd,
     outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
 }
 
 /// A slot from its making until nothing is left of it.
 #[derive(Debug)]
 struct Slot {
-    number: u64,
+    /// If init is our own child, to be reaped. Else its zygote does that.
+    pid: Option<Pid>,
     pidfd: OwnedFd,
     group: Option<Group>,
     id: u32,
 }
 
-/// The events that the loop waits for.
-struct Happened {
-    order: bool,
-    signal: bool,
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum About {
+    Daemon,
+    Signal,
+    Zygote(u64),
+    Slot(u64),
+}
+
+impl About {
+    const DAEMON: u64 = 0;
+    const SIGNAL: u64 = 1;
+    const ZYGOTE: u64 = 1 << 62;
+    const SLOT: u64 = 1 << 63;
+
+    fn data(self) -> EventData {
+        EventData::new_u64(match self {
+            Self::Daemon => Self::DAEMON,
+            Self::Signal => Self::SIGNAL,
+            Self::Zygote(number) => Self::ZYGOTE | number,
+            Self::Slot(number) => Self::SLOT | number,
+        })
+    }
+
+    fn of(data: EventData) -> Self {
+        let data = data.u64();
+        let number = data & !(Self::ZYGOTE | Self::SLOT);
+        match (data & Self::SLOT, data & Self::ZYGOTE, number) {
+            (1.., _, number) => Self::Slot(number),
+            (0, 1.., number) => Self::Zygote(number),
+            (0, 0, Self::DAEMON) => Self::Daemon,
+            (0, 0, _) => Self::Signal,
+        }
+    }
 }
 
 impl Spawner {
@@ -117,6 +157,8 @@ impl Spawner {
             user_filters: crate::seccomp::for_user_code()?,
             init_filter: crate::seccomp::for_init()?,
             slots: HashMap::new(),
+            zygotes: HashMap::new(),
+            events: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(doing("watch events"))?,
             outbox: VecDeque::new(),
         })
     }
@@ -129,39 +171,53 @@ impl Spawner {
     ) -> Result<Option<Exit>, SpawnerError> {
         let signals = sys::signal::as_descriptor(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT])
             .map_err(doing("watch signals"))?;
+        let watch = |fd: BorrowedFd<'_>, about: About, flags| {
+            epoll::add(&self.events, fd, about.data(), flags).map_err(doing("watch events"))
+        };
+        // The daemon's socket by edges: its outbox may be full for a while.
+        let both = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
+        watch(socket.as_fd(), About::Daemon, both)?;
+        watch(signals.as_fd(), About::Signal, EventFlags::IN)?;
         self.post(&Notice::Hello { posture: self.posture.clone() }, Vec::new());
-        self.flush(socket)?;
         loop {
-            let happened = self.wait(socket, &signals)?;
             self.flush(socket)?;
-            if happened.signal {
-                while let Some(signal) =
-                    sys::signal::next(&signals).map_err(doing("read a signal"))?
-                {
-                    if signal != libc::SIGCHLD
-                        && let Some(daemon) = &daemon
-                    {
-                        daemon.forward(signal);
+            for about in self.wait()? {
+                match about {
+                    About::Daemon => {
+                        if !self.obey_all(socket)? {
+                            return self.end(daemon);
+                        }
                     }
+                    About::Signal => self.handle_signals(&signals, &mut daemon)?,
+                    About::Zygote(number) => self.hear_zygote(number)?,
+                    About::Slot(number) => self.clear_away(number)?,
                 }
-                self.reap(&mut daemon)?;
-            }
-            if happened.order && !self.obey_all(socket)? {
-                return self.end(daemon);
             }
         }
     }
 
-    fn wait(&self, socket: &PacketSocket, signals: &OwnedFd) -> Result<Happened, SpawnerError> {
-        let mut interest = PollFlags::IN;
-        interest.set(PollFlags::OUT, !self.outbox.is_empty());
-        let mut watched = [PollFd::new(socket, interest), PollFd::new(signals, PollFlags::IN)];
-        match poll(&mut watched, None) {
+    fn wait(&self) -> Result<Vec<About>, SpawnerError> {
+        let mut events = Vec::with_capacity(64);
+        match epoll::wait(&self.events, rustix::buffer::spare_capacity(&mut events), None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(doing("wait for events")(errno)),
         }
-        let order = watched[0].revents().intersects(PollFlags::IN | PollFlags::HUP);
-        Ok(Happened { order, signal: !watched[1].revents().is_empty() })
+        Ok(events.iter().map(|event: &Event| About::of(event.data)).collect())
+    }
+
+    fn handle_signals(
+        &mut self,
+        signals: &OwnedFd,
+        daemon: &mut Option<Daemon>,
+    ) -> Result<(), SpawnerError> {
+        while let Some(signal) = sys::signal::next(signals).map_err(doing("read a signal"))? {
+            if signal != libc::SIGCHLD
+                && let Some(daemon) = daemon
+            {
+                daemon.forward(signal);
+            }
+        }
+        self.reap(daemon)
     }
 
     /// Carries out every order that is there. `false` when the daemon is gone.
@@ -174,34 +230,129 @@ impl Spawner {
                 // The daemon is of this very build; an order that cannot be read means that it
                 // was taken over, and then it gets nothing more.
                 Ok(Some(packet)) => match wire::decode(&packet.bytes) {
-                    Ok(order) => self.obey(order, socket)?,
+                    Ok(order) => self.obey(order)?,
                     Err(_) => return Ok(false),
                 },
             }
+            self.flush(socket)?;
         }
     }
 
-    fn obey(&mut self, order: Order, socket: &PacketSocket) -> Result<(), SpawnerError> {
+    fn obey(&mut self, order: Order) -> Result<(), SpawnerError> {
         match order {
-            Order::Make { slot, spec } => self.make(slot, &spec),
+            Order::AddFile { path, content } => Ok(self.template.add_file(&path, &content)?),
+            Order::StartZygote { zygote, program } => self.start_zygote(zygote, program),
+            Order::EndZygote { zygote } => {
+                self.lose_zygote(zygote);
+                Ok(())
+            }
+            Order::Make { slot, spec } => {
+                match self.make(slot, &spec) {
+                    Ok(()) => {}
+                    Err(broken) => self.post(&Notice::Failed { slot, broken }, Vec::new()),
+                }
+                Ok(())
+            }
             Order::Destroy { slot } => {
-                if let Some(slot) = self.slots.values().find(|known| known.number == slot) {
+                if let Some(slot) = self.slots.get(&slot) {
                     kill(slot);
                 }
+                Ok(())
             }
         }
-        self.flush(socket)
     }
 
-    fn make(&mut self, number: u64, spec: &SlotSpec) {
-        match make::slot(self, number, spec) {
-            Ok(made) => {
-                self.slots.insert(made.pid, made.slot);
-                let notice = Notice::Made { slot: number, cgroup: made.cgroup };
-                self.post(&notice, made.fds);
-            }
-            Err(broken) => self.post(&Notice::Failed { slot: number, broken }, Vec::new()),
+    fn make(&mut self, number: u64, spec: &SlotSpec) -> Result<(), Broken> {
+        let parts = Parts::gather(self, number, spec)?;
+        if let Launch::Fork { zygote } = spec.launch {
+            return self.ask_zygote(zygote, parts, spec);
         }
+        match make::fork_init(self, &parts, spec) {
+            Ok((pid, pidfd)) => {
+                self.add(parts, Some(pid), pidfd);
+                Ok(())
+            }
+            Err(broken) => {
+                // Init has not been let in yet, so the group is empty; it ends with its socket.
+                self.forget(parts.id, parts.group.as_ref());
+                Err(broken)
+            }
+        }
+    }
+
+    fn ask_zygote(&mut self, zygote: u64, parts: Parts, spec: &SlotSpec) -> Result<(), Broken> {
+        let Some(mut found) = self.zygotes.remove(&zygote) else {
+            self.forget(parts.id, parts.group.as_ref());
+            return Err(Broken { step: Step::Fork, errno: libc::ESRCH });
+        };
+        let asked = found.ask(self, parts, spec);
+        self.zygotes.insert(zygote, found);
+        asked.map_err(|(parts, broken)| {
+            self.forget(parts.id, parts.group.as_ref());
+            broken
+        })
+    }
+
+    /// Puts a slot that has its processes on the list, and hands the daemon its ends.
+    fn add(&mut self, parts: Parts, pid: Option<Pid>, pidfd: OwnedFd) {
+        let number = parts.number;
+        let (slot, ends) = parts.into_slot(pid, pidfd);
+        if slot.pid.is_none() {
+            // It is not our child, so no signal tells of its end.
+            let about = About::Slot(number).data();
+            let _ = epoll::add(&self.events, &slot.pidfd, about, EventFlags::IN);
+        }
+        self.slots.insert(number, slot);
+        self.post(&Notice::Made { slot: number, cgroup: ends.cgroup }, ends.fds);
+    }
+
+    fn start_zygote(&mut self, number: u64, program: Program) -> Result<(), SpawnerError> {
+        match Zygote::start(self, program) {
+            Ok(zygote) => {
+                epoll::add(&self.events, &zygote, About::Zygote(number).data(), EventFlags::IN)
+                    .map_err(doing("watch a zygote"))?;
+                self.zygotes.insert(number, zygote);
+            }
+            Err(_broken) => self.post(&Notice::ZygoteGone { zygote: number }, Vec::new()),
+        }
+        Ok(())
+    }
+
+    fn hear_zygote(&mut self, number: u64) -> Result<(), SpawnerError> {
+        while let Some(answer) = self.zygotes.get_mut(&number).and_then(Zygote::answer) {
+            match answer {
+                Answer::Forked { parts, pidfd } => self.add(parts, None, pidfd),
+                Answer::Failed { parts, broken } => self.fail(&parts, broken),
+                Answer::Gone => self.lose_zygote(number),
+            }
+        }
+        Ok(())
+    }
+
+    fn lose_zygote(&mut self, number: u64) {
+        let Some(zygote) = self.zygotes.remove(&number) else { return };
+        for parts in zygote.end() {
+            self.fail(&parts, Broken { step: Step::Fork, errno: libc::ESRCH });
+        }
+        self.post(&Notice::ZygoteGone { zygote: number }, Vec::new());
+    }
+
+    fn fail(&mut self, parts: &Parts, broken: Broken) {
+        self.forget(parts.id, parts.group.as_ref());
+        self.post(&Notice::Failed { slot: parts.number, broken }, Vec::new());
+    }
+
+    /// Gives back what a slot had that never came to be.
+    fn forget(&mut self, id: u32, group: Option<&Group>) {
+        if let (Some(cgroups), Some(group)) = (&self.cgroups, group) {
+            // If a process is in it after all, the next start of a server clears it.
+            let _ = cgroups.remove(group);
+        }
+        self.ids.give_back(id);
+    }
+
+    fn identity(&self) -> Identity {
+        if self.ids.range().is_some() { Identity::Apart } else { Identity::Shared }
     }
 
     fn post(&mut self, notice: &Notice, fds: Vec<OwnedFd>) {
@@ -226,38 +377,68 @@ impl Spawner {
     /// Clears away every slot whose init has ended.
     fn reap(&mut self, daemon: &mut Option<Daemon>) -> Result<(), SpawnerError> {
         while let Some((pid, status)) = reaped(WaitOptions::NOHANG)? {
-            if let Some(daemon) = daemon.as_mut() {
-                daemon.note(pid, status);
-            }
-            self.clear_away(pid)?;
+            self.note_end(pid, status, daemon)?;
         }
         Ok(())
     }
 
+    fn note_end(
+        &mut self,
+        pid: Pid,
+        status: WaitStatus,
+        daemon: &mut Option<Daemon>,
+    ) -> Result<(), SpawnerError> {
+        if let Some(daemon) = daemon {
+            daemon.note(pid, status);
+        }
+        let slot = self.slots.iter().find(|(_, slot)| slot.pid == Some(pid));
+        match slot.map(|(number, _)| *number) {
+            Some(number) => self.clear_away(number),
+            None => Ok(()),
+        }
+    }
+
     /// With the last process of a pid namespace all others in it are gone, so its cgroup is empty.
-    fn clear_away(&mut self, pid: Pid) -> Result<(), SpawnerError> {
-        let Some(slot) = self.slots.remove(&pid) else { return Ok(()) };
+    fn clear_away(&mut self, number: u64) -> Result<(), SpawnerError> {
+        let Some(slot) = self.slots.remove(&number) else { return Ok(()) };
         if let (Some(cgroups), Some(group)) = (&self.cgroups, &slot.group) {
             cgroups.remove(group).map_err(doing("remove a cgroup"))?;
         }
         self.ids.give_back(slot.id);
-        self.post(&Notice::Gone { slot: slot.number }, Vec::new());
+        self.post(&Notice::Gone { slot: number }, Vec::new());
         Ok(())
     }
 
     /// Ends every slot and waits until nothing is left of any. Returns how the daemon ended.
     fn end(mut self, mut daemon: Option<Daemon>) -> Result<Option<Exit>, SpawnerError> {
         self.slots.values().for_each(kill);
-        let is_daemon_there =
-            |daemon: &Option<Daemon>| daemon.as_ref().is_some_and(|daemon| daemon.exit().is_none());
-        while !self.slots.is_empty() || is_daemon_there(&daemon) {
-            let Some((pid, status)) = reaped(WaitOptions::empty())? else { break };
-            if let Some(daemon) = daemon.as_mut() {
-                daemon.note(pid, status);
+        // Those that are not our children first: they are reaped while their zygotes live.
+        let others: Vec<u64> =
+            self.slots.iter().filter(|(_, slot)| slot.pid.is_none()).map(|(n, _)| *n).collect();
+        for number in others {
+            if let Some(slot) = self.slots.get(&number) {
+                wait_for(&slot.pidfd).map_err(doing("wait for a slot"))?;
             }
-            self.clear_away(pid)?;
+            self.clear_away(number)?;
         }
+        let zygotes: Vec<u64> = self.zygotes.keys().copied().collect();
+        zygotes.into_iter().for_each(|number| self.lose_zygote(number));
+        let is_there = |daemon: Option<Daemon>| daemon.is_some_and(|d| d.exit().is_none());
+        while !self.slots.is_empty() || is_there(daemon) {
+            let Some((pid, status)) = reaped(WaitOptions::empty())? else { break };
+            self.note_end(pid, status, &mut daemon)?;
+        }
+        while reaped(WaitOptions::empty())?.is_some() {}
         Ok(daemon.and_then(Daemon::exit))
+    }
+}
+
+fn wait_for(pidfd: &OwnedFd) -> Result<(), Errno> {
+    loop {
+        match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None) {
+            Err(Errno::INTR) => {}
+            other => return other.map(drop),
+        }
     }
 }
 

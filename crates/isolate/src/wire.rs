@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    plan::{Broken, Exit, Plan, SlotSpec},
+    plan::{Broken, Exit, Plan, Program, SlotSpec},
     posture::Posture,
 };
 
@@ -23,8 +23,27 @@ pub const MAX_FDS: usize = 24;
 /// What the daemon asks of the spawner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
-    Make { slot: u64, spec: SlotSpec },
-    Destroy { slot: u64 },
+    /// Adds a file to the root of all slots that are made from now on. Read-only, for everybody.
+    AddFile {
+        path: String,
+        content: Vec<u8>,
+    },
+    /// Starts a program that slots can be forked from.
+    StartZygote {
+        zygote: u64,
+        program: Program,
+    },
+    /// Lets it end. Slots that were forked from it go on.
+    EndZygote {
+        zygote: u64,
+    },
+    Make {
+        slot: u64,
+        spec: SlotSpec,
+    },
+    Destroy {
+        slot: u64,
+    },
 }
 
 /// What the spawner tells the daemon.
@@ -36,6 +55,8 @@ pub enum Notice {
     Made { slot: u64, cgroup: Vec<CgroupFile> },
     /// The slot cannot be made.
     Failed { slot: u64, broken: Broken },
+    /// No more slots can be forked from it.
+    ZygoteGone { zygote: u64 },
     /// Nothing is left of the slot: processes, cgroup, users.
     Gone { slot: u64 },
 }
@@ -77,11 +98,13 @@ pub enum Command {
 pub enum Report {
     Ready,
     Broken(Broken),
-    /// The program ended and every other process of the slot is gone. Init may have killed the
-    /// rest at the cgroup's word that memory ran out, before the kernel killed and counted any.
+    /// The program ended. `all_gone`: so has every other process of the slot, and the pipes are at
+    /// their end. If not, the program said its exit code as its last act, and what it wrote is in
+    /// the pipes; taking it down goes on behind.
     Exited {
         exit: Exit,
         seen: Seen,
+        all_gone: bool,
     },
 }
 

@@ -11,32 +11,30 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Descriptors, privileges};
+use super::{Descriptors, privileges, word::Word};
 use crate::{
-    plan::{Broken, Launch, Plan, Step, WORKSPACE},
+    plan::{Broken, Launch, Plan, Program, Step, WORKSPACE},
     sys::{self, process::CStrings},
-    wire,
 };
 
 /// Where the program's process keeps what it needs until it is the program.
 const CODE: i32 = 3;
 const TELL: i32 = 4;
 
-/// Gives up every right, waits for the request, and becomes the program. Comes back only when a
-/// step broke, and init has been told which.
+/// Gives up every right and becomes the program. Comes back only when a step broke, and init has
+/// been told which.
 pub(super) fn become_program(plan: &Plan, fds: &Descriptors, tell: &OwnedFd) {
     match prepare(fds, tell) {
-        Err(broken) => say(tell, broken),
-        Ok((code, tell)) => match enter(plan, code) {
-            Err(broken) => say(&tell, broken),
+        Err(broken) => say(tell, Word::Error(broken)),
+        Ok((code, tell)) => match enter(plan, code, &tell) {
+            Err(broken) => say(&tell, Word::Error(broken)),
         },
     }
 }
 
-fn say(tell: &OwnedFd, broken: Broken) {
-    let packet = wire::encode(&broken).unwrap_or_default();
+fn say(tell: &OwnedFd, word: Word) {
     // If init cannot be told it sees an exit without a reason, which is a failure as well.
-    let _ = rustix::io::write(tell, &packet);
+    let _ = rustix::io::write(tell, word.to_line().as_bytes());
 }
 
 fn prepare(fds: &Descriptors, tell: &OwnedFd) -> Result<(OwnedFd, OwnedFd), Broken> {
@@ -44,12 +42,33 @@ fn prepare(fds: &Descriptors, tell: &OwnedFd) -> Result<(OwnedFd, OwnedFd), Brok
     keep_only_what_is_needed(fds, tell).map_err(Broken::at(Step::Fork))
 }
 
-fn enter(plan: &Plan, code: OwnedFd) -> Result<Infallible, Broken> {
-    privileges::of_user_code(plan)?;
-    let request = Request::read(&code).map_err(Broken::at(Step::Code))?;
-    drop(code);
-    write_code(&plan.launch.code_path, &request.code).map_err(Broken::at(Step::Code))?;
-    Err(Broken::at(Step::Exec)(exec(&plan.launch, request)))
+fn enter(plan: &Plan, code: OwnedFd, tell: &OwnedFd) -> Result<Infallible, Broken> {
+    let errno = match &plan.launch {
+        Launch::Exec { program, code_path } => {
+            privileges::of_user_code(plan)?;
+            say(tell, Word::Ready);
+            let request = Request::read(&code).map_err(Broken::at(Step::Code))?;
+            drop(code);
+            write_code(code_path, &request.code).map_err(Broken::at(Step::Code))?;
+            exec(program, request.env)
+        }
+        Launch::Park { program } => {
+            privileges::of_user_code(plan)?;
+            keep_across_exec(&[&code, tell]).map_err(Broken::at(Step::Exec))?;
+            exec(program, Vec::new())
+        }
+        // It needs its rights to give each slot its own namespaces; it runs no user code.
+        Launch::Zygote { program } => {
+            keep_across_exec(&[&code]).map_err(Broken::at(Step::Exec))?;
+            exec(program, Vec::new())
+        }
+        Launch::Fork { .. } => Errno::INVAL,
+    };
+    Err(Broken::at(Step::Exec)(errno))
+}
+
+fn keep_across_exec(fds: &[&OwnedFd]) -> Result<(), Errno> {
+    fds.iter().try_for_each(|fd| rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()))
 }
 
 /// Joins the slot's cgroup first, so that every page from here on counts to it, and then hides
@@ -141,16 +160,16 @@ fn write_code(path: &str, mut code: &[u8]) -> Result<(), Errno> {
 }
 
 /// A variable of the request takes the place of a base variable of the same name.
-fn exec(launch: &Launch, request: Request) -> Errno {
+fn exec(program: &Program, asked: Vec<CString>) -> Errno {
     let name =
         |variable: &[u8]| variable.split(|byte| *byte == b'=').next().unwrap_or_default().to_vec();
-    let asked: Vec<Vec<u8>> = request.env.iter().map(|v| name(v.as_bytes())).collect();
-    let base = launch.env.iter().filter(|v| !asked.contains(&name(v.as_bytes())));
-    let env = base.filter_map(|v| CString::new(v.as_str()).ok()).chain(request.env);
+    let names: Vec<Vec<u8>> = asked.iter().map(|v| name(v.as_bytes())).collect();
+    let base = program.env.iter().filter(|v| !names.contains(&name(v.as_bytes())));
+    let env = base.filter_map(|v| CString::new(v.as_str()).ok()).chain(asked);
     let argv: Vec<CString> =
-        launch.argv.iter().filter_map(|a| CString::new(a.as_str()).ok()).collect();
-    let Some(program) = argv.first().cloned() else { return Errno::NOENT };
-    sys::process::exec(&program, &CStrings::new(argv), &CStrings::new(env.collect()))
+        program.argv.iter().filter_map(|a| CString::new(a.as_str()).ok()).collect();
+    let Some(path) = argv.first().cloned() else { return Errno::NOENT };
+    sys::process::exec(&path, &CStrings::new(argv), &CStrings::new(env.collect()))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use rustix::{
     fs::{Gid, Uid},
     io::Errno,
-    process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit},
+    process::{DumpableBehavior, set_dumpable_behavior},
     thread::{
         CapabilitiesSecureBits, CapabilitySet, CapabilitySets, clear_ambient_capability_set,
         remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits,
@@ -41,19 +41,7 @@ pub(super) fn of_init(plan: &Plan) -> Result<(), Broken> {
 }
 
 fn limits(limits: Rlimits) -> Result<(), Errno> {
-    for (resource, value) in [
-        (Resource::Nofile, limits.open_files),
-        (Resource::Nproc, limits.processes),
-        (Resource::Core, 0),
-        // Memory that cannot be swapped is of no use here and is counted per user by the kernel.
-        (Resource::Memlock, 64 * 1024),
-        (Resource::Msgqueue, 0),
-        (Resource::Nice, 0),
-        (Resource::Rtprio, 0),
-    ] {
-        setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })?;
-    }
-    Ok(())
+    limits.all().into_iter().try_for_each(|(kind, value)| sys::process::limit(kind, value))
 }
 
 fn become_user(identity: Identity) -> Result<(), Errno> {

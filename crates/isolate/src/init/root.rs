@@ -13,13 +13,13 @@ use rustix::{
     process::{chdir, fchdir, pivot_root},
 };
 
-use crate::plan::{Broken, Disk, INSIDE_USER, Identity, Plan, Step};
+use crate::plan::{Broken, Disk, INSIDE_USER, Identity, Launch, Plan, Step};
 
 /// Puts the root together and leaves the old one for good.
 pub(super) fn build(plan: &Plan, tree: &OwnedFd) -> Result<(), Broken> {
     attach(tree).map_err(Broken::at(Step::Root))?;
     add_writable_layer(plan.disk, plan.identity).map_err(Broken::at(Step::Writable))?;
-    add_proc(&plan.masked).map_err(Broken::at(Step::Proc))?;
+    add_proc(plan).map_err(Broken::at(Step::Proc))?;
     add_terminals().map_err(Broken::at(Step::Devices))?;
     // Last of the writable layer: its own `/tmp` covers the directory it is mounted on.
     mount_bind("tmp/tmp", "tmp").map_err(Broken::at(Step::Writable))?;
@@ -57,13 +57,17 @@ fn add_writable_layer(disk: Disk, identity: Identity) -> Result<(), Errno> {
 }
 
 /// Mounts `/proc` of the new pid namespace, read-only, and covers what tells of the host.
-fn add_proc(masked: &[String]) -> Result<(), Errno> {
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
-    mount("proc", "proc", "proc", flags, c"hidepid=invisible")?;
+fn add_proc(plan: &Plan) -> Result<(), Errno> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    if matches!(plan.launch, Launch::Zygote { .. }) {
+        // The kernel lets slots mount theirs only where a whole one is in sight.
+        return mount("proc", "proc", "proc", flags, None);
+    }
+    mount("proc", "proc", "proc", flags | MountFlags::RDONLY, c"hidepid=invisible")?;
     rustix::fs::mkdir("tmp/nothing.d", Mode::from_raw_mode(0o555))?;
     let nothing = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     drop(rustix::fs::open("tmp/nothing", nothing, Mode::from_raw_mode(0o444))?);
-    for entry in masked {
+    for entry in &plan.masked {
         let source = if entry.ends_with('/') { "tmp/nothing.d" } else { "tmp/nothing" };
         match mount_bind(source, format!("proc/{entry}")) {
             // Which entries there are depends on how the kernel was built.

@@ -13,10 +13,13 @@ use rustix::{
     },
 };
 
-use super::memory::{self, MemoryWatch};
 use super::{Ready, exit_of, report, wait_for_the_end};
+use super::{
+    memory::{self, MemoryWatch},
+    word::Word,
+};
 use crate::{
-    plan::{Broken, Exit, Step},
+    plan::Exit,
     socket::PacketSocket,
     sys,
     wire::{self, Command, Report, Seen},
@@ -40,13 +43,22 @@ struct Watch<'a> {
     deadline: OwnedFd,
     memory: Option<MemoryWatch>,
     memory_ran_out: bool,
+    /// Whether the program may still say something.
+    listens: bool,
 }
 
 /// Waits for the end of the program. `None` when the daemon is gone before that.
 fn watch(control: &PacketSocket, ready: &Ready) -> Result<Option<Report>, Errno> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let deadline = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-    let mut watch = Watch { control, ready, deadline, memory: None, memory_ran_out: false };
+    let mut watch = Watch {
+        control,
+        ready,
+        deadline,
+        memory: None,
+        memory_ran_out: false,
+        listens: ready.main.announces_exit,
+    };
     loop {
         let happened = watch.wait()?;
         if happened.control {
@@ -55,10 +67,17 @@ fn watch(control: &PacketSocket, ready: &Ready) -> Result<Option<Report>, Errno>
                 Some(packet) => watch.obey(&packet.bytes)?,
             }
         }
+        if happened.word
+            && let Some(Word::Exit(code)) = watch.hear()
+        {
+            kill_all()?;
+            let seen = watch.seen();
+            return Ok(Some(Report::Exited { exit: Exit::Code(code), seen, all_gone: false }));
+        }
         if happened.child {
             while sys::signal::next(&ready.signals)?.is_some() {}
             if let Some(exit) = reap(ready.main.pid)? {
-                return Ok(Some(watch.ending(exit)?));
+                return watch.ending(exit).map(Some);
             }
         }
         if happened.deadline {
@@ -80,30 +99,55 @@ struct Happened {
     control: bool,
     child: bool,
     deadline: bool,
+    word: bool,
     memory: bool,
 }
 
 impl Watch<'_> {
     fn wait(&mut self) -> Result<Happened, Errno> {
+        let (oom, words) = (self.ready.oom_event.as_ref(), Some(&self.ready.main.words));
+        // A pipe whose other end is closed would be ready for ever.
+        let words = words.filter(|_| self.listens);
         let mut watched = vec![
             PollFd::new(self.control, PollFlags::IN),
             PollFd::new(&self.ready.signals, PollFlags::IN),
             PollFd::new(&self.deadline, PollFlags::IN),
         ];
-        watched.extend(self.ready.oom_event.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        watched.extend(oom.into_iter().chain(words).map(|fd| PollFd::new(fd, PollFlags::IN)));
         let pause = self.memory.as_ref().map(|_| memory::PAUSE);
         match poll(&mut watched, pause.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(other) => return Err(other),
         }
         let is_set = |index: usize| watched.get(index).is_some_and(|fd| !fd.revents().is_empty());
+        let (oom_at, words_at) = (3, 3 + usize::from(oom.is_some()));
         let passed = self.memory.as_mut().is_some_and(MemoryWatch::look);
         Ok(Happened {
             control: is_set(0),
             child: is_set(1),
             deadline: is_set(2),
-            memory: is_set(3) || (passed && !self.memory_ran_out),
+            word: words.is_some() && is_set(words_at),
+            memory: (oom.is_some() && is_set(oom_at)) || (passed && !self.memory_ran_out),
         })
+    }
+
+    /// Reads what the program has to say, once: then it has said everything.
+    fn hear(&mut self) -> Option<Word> {
+        let mut line = [0; 64];
+        let length = rustix::io::read(&self.ready.main.words, &mut line).unwrap_or_default();
+        self.listens = false;
+        let line = str::from_utf8(line.get(..length)?).ok()?;
+        Word::from_line(line)
+    }
+
+    fn seen(&self) -> Seen {
+        let used = sys::process::children_usage();
+        Seen {
+            cpu_time: used.cpu_time,
+            // A short program may end between two looks.
+            peak_memory: self.memory.as_ref().map_or(0, |memory| memory.peak().max(used.largest)),
+            memory_ran_out: self.memory_ran_out,
+        }
     }
 
     fn obey(&mut self, packet: &[u8]) -> Result<(), Errno> {
@@ -118,7 +162,7 @@ impl Watch<'_> {
     }
 
     /// Ends what the program left behind, and says how it ended.
-    fn ending(self, exit: Exit) -> Result<Report, Errno> {
+    fn ending(mut self, exit: Exit) -> Result<Report, Errno> {
         kill_all()?;
         loop {
             match wait(WaitOptions::empty()) {
@@ -128,20 +172,10 @@ impl Watch<'_> {
             }
         }
         // Every writer is dead, so this either has the whole word or is at its end.
-        let mut word = [0; 64];
-        let length = rustix::io::read(&self.ready.main.trouble, &mut word)?;
-        if length > 0 {
-            let unreadable = Broken { step: Step::Fork, errno: libc::EBADMSG };
-            return Ok(Report::Broken(wire::decode(&word[..length]).unwrap_or(unreadable)));
+        if let Some(Word::Error(broken)) = self.hear() {
+            return Ok(Report::Broken(broken));
         }
-        let used = sys::process::children_usage();
-        let seen = Seen {
-            cpu_time: used.cpu_time,
-            // A short program may end between two looks.
-            peak_memory: self.memory.map_or(0, |memory| memory.peak().max(used.largest)),
-            memory_ran_out: self.memory_ran_out,
-        };
-        Ok(Report::Exited { exit, seen })
+        Ok(Report::Exited { exit, seen: self.seen(), all_gone: true })
     }
 }
 

@@ -25,7 +25,8 @@ pub(super) struct Ids {
 
 impl Ids {
     pub(super) fn new(range: Option<IdRange>) -> Self {
-        Self { range, free: Vec::new(), unused: 0 }
+        // The first pair is for those that slots are forked from.
+        Self { range, free: Vec::new(), unused: 1 }
     }
 
     /// Takes a pair: the number of its first id. Without a range all slots share one user.
@@ -48,8 +49,8 @@ impl Ids {
         }
     }
 
-    pub(super) fn are_apart(&self) -> bool {
-        self.range.is_some()
+    pub(super) fn range(&self) -> Option<IdRange> {
+        self.range
     }
 }
 
@@ -59,7 +60,7 @@ mod tests {
 
     #[test]
     fn every_slot_has_a_pair_of_its_own_until_it_gives_it_back() {
-        let mut ids = Ids::new(Some(IdRange { first: 100, count: 4 }));
+        let mut ids = Ids::new(Some(IdRange { first: 98, count: 6 }));
         assert_eq!((ids.take(), ids.take(), ids.take()), (Some(100), Some(102), None));
         ids.give_back(100);
         assert_eq!((ids.take(), ids.take()), (Some(100), None));

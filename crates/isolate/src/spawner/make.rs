@@ -17,7 +17,7 @@ use rustix::{
 use super::{Slot, Spawner, process};
 use crate::{
     cgroup::Group,
-    plan::{Broken, Identity, Plan, Rlimits, SlotSpec, Step},
+    plan::{Broken, Disk, Identity, Launch, Plan, Program, Rlimits, SlotSpec, Step},
     socket::PacketSocket,
     sys::{
         self,
@@ -25,15 +25,6 @@ use crate::{
     },
     wire::{self, CgroupFile, Command},
 };
-
-/// A slot that init is now setting up.
-pub(super) struct Made {
-    pub(super) pid: Pid,
-    pub(super) slot: Slot,
-    pub(super) cgroup: Vec<CgroupFile>,
-    /// For the daemon: init's control socket, stdin, stdout, stderr, code, then the cgroup files.
-    pub(super) fds: Vec<OwnedFd>,
-}
 
 /// Entries of `/proc` that tell of the host or of other tenants, or that only a host needs.
 const MASKED: &[&str] = &[
@@ -69,68 +60,178 @@ const MASKED: &[&str] = &[
     "vmallocinfo",
 ];
 
-pub(super) fn slot(spawner: &mut Spawner, number: u64, spec: &SlotSpec) -> Result<Made, Broken> {
-    let id = spawner.ids.take().ok_or(Broken { step: Step::Fork, errno: libc::EAGAIN })?;
-    let group = match &spawner.cgroups {
-        Some(cgroups) => cgroups.make(&format!("s{number}"), spec.max_processes).map(Some),
-        None => Ok(None),
-    };
-    let group = group.map_err(|errno| {
-        spawner.ids.give_back(id);
-        Broken::at(Step::Cgroup)(errno)
-    })?;
-    match start(spawner, spec, group.as_ref(), id) {
-        Ok(Started { pid, pidfd, cgroup, fds }) => {
-            Ok(Made { pid, slot: Slot { number, pidfd, group, id }, cgroup, fds })
-        }
-        Err(broken) => {
-            // Init has not been let in yet, so the group is empty; it ends with its socket.
-            if let (Some(cgroups), Some(group)) = (&spawner.cgroups, &group) {
-                let _ = cgroups.remove(group);
-            }
+/// What a slot is put together from, before it has a process.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) number: u64,
+    pub(super) id: u32,
+    pub(super) group: Option<Group>,
+    cgroup_kinds: Vec<CgroupFile>,
+    cgroup_files: Vec<OwnedFd>,
+    for_daemon: PacketSocket,
+    pub(super) for_init: PacketSocket,
+    pub(super) pipes: Pipes,
+}
+
+/// What is handed to the daemon: init's control socket, stdin, stdout, stderr, code, then the
+/// cgroup files.
+pub(super) struct Ends {
+    pub(super) cgroup: Vec<CgroupFile>,
+    pub(super) fds: Vec<OwnedFd>,
+}
+
+impl Parts {
+    /// Gets everything together. On failure nothing is left.
+    pub(super) fn gather(
+        spawner: &mut Spawner,
+        number: u64,
+        spec: &SlotSpec,
+    ) -> Result<Self, Broken> {
+        let id = spawner.ids.take().ok_or(Broken { step: Step::Fork, errno: libc::EAGAIN })?;
+        let group = match &spawner.cgroups {
+            Some(cgroups) => cgroups.make(&format!("s{number}"), spec.max_processes).map(Some),
+            None => Ok(None),
+        };
+        let group = group.map_err(|errno| {
             spawner.ids.give_back(id);
-            Err(broken)
+            Broken::at(Step::Cgroup)(errno)
+        })?;
+        let files = group.as_ref().map_or(Ok(Vec::new()), Group::files);
+        match (files, PacketSocket::pair(), Pipes::new()) {
+            (Ok(files), Ok((for_daemon, for_init)), Ok(pipes)) => {
+                let (cgroup_kinds, cgroup_files) = files.into_iter().unzip();
+                Ok(Self {
+                    number,
+                    id,
+                    group,
+                    cgroup_kinds,
+                    cgroup_files,
+                    for_daemon,
+                    for_init,
+                    pipes,
+                })
+            }
+            (Err(errno), _, _) | (_, Err(errno), _) | (_, _, Err(errno)) => {
+                spawner.forget(id, group.as_ref());
+                Err(Broken::at(Step::Plan)(errno))
+            }
         }
+    }
+
+    /// Puts the plan into init's socket. It waits there until init reads it.
+    pub(super) fn send_plan(&self, spawner: &Spawner, spec: &SlotSpec) -> Result<(), Errno> {
+        let group = self.group.as_ref();
+        let procs = group.map_or(Ok(Vec::new()), Group::procs)?;
+        let oom_event = group.map_or(Ok(None), Group::oom_event)?;
+        let plan = Plan {
+            cgroups: procs.len(),
+            has_oom_event: oom_event.is_some(),
+            ..plan_for(spawner, spec)
+        };
+        let fds: Vec<&OwnedFd> = self.pipes.theirs.iter().chain(&oom_event).chain(&procs).collect();
+        send(spawner, &plan, &self.for_daemon, &fds)
+    }
+
+    /// Separates what the daemon gets from what the spawner keeps.
+    pub(super) fn into_slot(self, pid: Option<Pid>, pidfd: OwnedFd) -> (Slot, Ends) {
+        let mut fds = vec![self.for_daemon.into_fd()];
+        fds.extend(self.pipes.ours);
+        fds.extend(self.cgroup_files);
+        let slot = Slot { pid, pidfd, group: self.group, id: self.id };
+        (slot, Ends { cgroup: self.cgroup_kinds, fds })
     }
 }
 
-struct Started {
-    pid: Pid,
-    pidfd: OwnedFd,
-    cgroup: Vec<CgroupFile>,
-    fds: Vec<OwnedFd>,
+/// Forks init into new namespaces and lets it have the plan once its users are mapped.
+pub(super) fn fork_init(
+    spawner: &Spawner,
+    parts: &Parts,
+    spec: &SlotSpec,
+) -> Result<(Pid, OwnedFd), Broken> {
+    let map = process::slot_map(spawner.identity(), parts.id);
+    let (pid, pidfd) = fork(spawner, &parts.for_init, &map)?;
+    parts.send_plan(spawner, spec).map_err(Broken::at(Step::Plan))?;
+    Ok((pid, pidfd))
 }
 
-fn start(
-    spawner: &Spawner,
-    spec: &SlotSpec,
-    group: Option<&Group>,
-    id: u32,
-) -> Result<Started, Broken> {
-    let at_plan = Broken::at(Step::Plan);
-    let (for_daemon, for_init) = PacketSocket::pair().map_err(&at_plan)?;
-    let pipes = Pipes::new().map_err(&at_plan)?;
-    let files = group.map_or(Ok(Vec::new()), Group::files).map_err(Broken::at(Step::Cgroup))?;
-    let (kinds, files): (Vec<_>, Vec<_>) = files.into_iter().unzip();
-    let identity = if spawner.ids.are_apart() { Identity::Apart } else { Identity::Shared };
-    let fork = sys::process::fork(sys::process::ALL_NAMESPACES);
-    let (pid, pidfd) = match fork.map_err(Broken::at(Step::Fork))? {
-        Fork::Parent { child, pidfd } => (child, pidfd),
-        Fork::Child => become_init(spawner, &for_init, identity),
+/// A zygote, which is made like a slot but for its users and its rights.
+pub(super) struct ZygoteParts {
+    pub(super) pidfd: OwnedFd,
+    pub(super) control: PacketSocket,
+    pub(super) socket: PacketSocket,
+    /// The other ends of its stdin, stdout and stderr, which nobody uses.
+    pub(super) pipes: Vec<OwnedFd>,
+}
+
+/// Starts a program that slots can be forked from.
+pub(super) fn zygote(spawner: &Spawner, program: Program) -> Result<ZygoteParts, Broken> {
+    let at = Broken::at(Step::Plan);
+    let (control, for_init) = PacketSocket::pair().map_err(&at)?;
+    let (socket, for_zygote) = PacketSocket::pair().map_err(&at)?;
+    let mut pipes = Pipes::new().map_err(&at)?;
+    pipes.theirs.pop();
+    pipes.theirs.push(for_zygote.into_fd());
+    let map = process::zygote_map(spawner.ids.range());
+    let (_pid, pidfd) = fork(spawner, &for_init, &map)?;
+    let spec = SlotSpec {
+        launch: Launch::Zygote { program },
+        disk: Disk { bytes: 16 << 20, inodes: 1024 },
+        max_processes: u32::MAX,
+        max_open_files: 1024,
     };
-    drop(for_init);
-    process::map_ids(pid, identity, id).map_err(Broken::at(Step::Fork))?;
-    send_plan(spawner, spec, group, identity, &for_daemon, &pipes).map_err(at_plan)?;
-    let mut fds = vec![for_daemon.into_fd()];
-    fds.extend(pipes.ours);
-    fds.extend(files);
-    Ok(Started { pid, pidfd, cgroup: kinds, fds })
+    let plan = plan_for(spawner, &spec);
+    let fds: Vec<&OwnedFd> = pipes.theirs.iter().collect();
+    send(spawner, &plan, &control, &fds).map_err(at)?;
+    Ok(ZygoteParts { pidfd, control, socket, pipes: pipes.ours })
+}
+
+fn fork(spawner: &Spawner, for_init: &PacketSocket, map: &str) -> Result<(Pid, OwnedFd), Broken> {
+    let at = Broken::at(Step::Fork);
+    match sys::process::fork(sys::process::ALL_NAMESPACES).map_err(&at)? {
+        Fork::Parent { child, pidfd } => {
+            process::map_ids(child, map).map_err(at)?;
+            Ok((child, pidfd))
+        }
+        Fork::Child => become_init(spawner, for_init, spawner.identity()),
+    }
+}
+
+fn plan_for(spawner: &Spawner, spec: &SlotSpec) -> Plan {
+    Plan {
+        hostname: "sandbox".to_owned(),
+        disk: spec.disk,
+        masked: MASKED.iter().map(ToString::to_string).collect(),
+        limits: Rlimits {
+            open_files: spec.max_open_files.into(),
+            processes: spec.max_processes.into(),
+        },
+        user_filters: spawner.user_filters.clone(),
+        init_filter: spawner.init_filter.clone(),
+        identity: spawner.identity(),
+        cgroups: 0,
+        has_oom_event: false,
+        launch: spec.launch.clone(),
+    }
+}
+
+fn send(
+    spawner: &Spawner,
+    plan: &Plan,
+    control: &PacketSocket,
+    rest: &[&OwnedFd],
+) -> Result<(), Errno> {
+    let tree = spawner.template.clone_tree()?;
+    let mut fds: Vec<BorrowedFd<'_>> = vec![tree.as_fd()];
+    fds.extend(rest.iter().map(AsFd::as_fd));
+    let packet = wire::encode(&Command::Plan(Box::new(plan.clone()))).or(Err(Errno::BADMSG))?;
+    control.send(&packet, &fds, SendFlags::DONTWAIT)
 }
 
 /// stdin, stdout, stderr and the code, each with an end for the daemon and one for the program.
-struct Pipes {
+#[derive(Debug)]
+pub(super) struct Pipes {
     ours: Vec<OwnedFd>,
-    theirs: Vec<OwnedFd>,
+    pub(super) theirs: Vec<OwnedFd>,
 }
 
 impl Pipes {
@@ -145,42 +246,6 @@ impl Pipes {
         }
         Ok(pipes)
     }
-}
-
-fn send_plan(
-    spawner: &Spawner,
-    spec: &SlotSpec,
-    group: Option<&Group>,
-    identity: Identity,
-    control: &PacketSocket,
-    pipes: &Pipes,
-) -> Result<(), Errno> {
-    let tree = spawner.template.clone_tree()?;
-    let procs = group.map_or(Ok(Vec::new()), Group::procs)?;
-    let oom_event = group.map_or(Ok(None), Group::oom_event)?;
-    let plan = Plan {
-        hostname: "sandbox".to_owned(),
-        disk: spec.disk,
-        masked: MASKED.iter().map(ToString::to_string).collect(),
-        limits: Rlimits {
-            open_files: spec.max_open_files.into(),
-            processes: spec.max_processes.into(),
-        },
-        user_filters: spawner.user_filters.clone(),
-        init_filter: spawner.init_filter.clone(),
-        identity,
-        cgroups: procs.len(),
-        has_oom_event: oom_event.is_some(),
-        launch: spec.launch.clone(),
-    };
-    let fds: Vec<BorrowedFd<'_>> = std::iter::once(&tree)
-        .chain(&pipes.theirs)
-        .chain(&oom_event)
-        .chain(&procs)
-        .map(AsFd::as_fd)
-        .collect();
-    let packet = wire::encode(&Command::Plan(Box::new(plan))).or(Err(Errno::BADMSG))?;
-    control.send(&packet, &fds, SendFlags::DONTWAIT)
 }
 
 /// The number at which init finds its control socket.

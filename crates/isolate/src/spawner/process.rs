@@ -12,7 +12,7 @@ use rustix::{
     },
 };
 
-use super::SpawnerError;
+use super::{IdRange, SpawnerError};
 use crate::{
     init::exit_of,
     plan::{Exit, INSIDE_USER, Identity},
@@ -65,15 +65,32 @@ pub fn enter_user_namespace() -> Result<(), SpawnerError> {
     write("gid_map", format!("0 {} 1\n", group.as_raw()))
 }
 
-/// Says who the users inside are on the outside.
-pub(super) fn map_ids(pid: Pid, identity: Identity, id: u32) -> Result<(), Errno> {
-    let map = match identity {
+/// The users of a slot: inside, outside, how many.
+pub(super) fn slot_map(identity: Identity, id: u32) -> String {
+    match identity {
         Identity::Apart => format!("0 {id} 1\n{INSIDE_USER} {} 1\n", id + 1),
         Identity::Shared => format!("{INSIDE_USER} 0 1\n"),
-    };
+    }
+}
+
+/// A zygote has the users of every slot inside its own namespace.
+pub(super) fn zygote_map(range: Option<IdRange>) -> String {
+    match range {
+        Some(IdRange { first, count }) => format!("0 {first} {count}\n"),
+        None => "0 0 1\n".to_owned(),
+    }
+}
+
+/// The users of a slot, as its zygote sees them.
+pub(super) fn forked_map(identity: Identity, id: u32, range: Option<IdRange>) -> String {
+    slot_map(identity, id - range.map_or(0, |range| range.first))
+}
+
+/// Says who the users inside are on the outside.
+pub(super) fn map_ids(pid: Pid, map: &str) -> Result<(), Errno> {
     let pid = pid.as_raw_nonzero();
     for file in ["uid_map", "gid_map"] {
-        fs::write(format!("/proc/{pid}/{file}"), &map).map_err(|error| errno_of(&error))?;
+        fs::write(format!("/proc/{pid}/{file}"), map).map_err(|error| errno_of(&error))?;
     }
     Ok(())
 }

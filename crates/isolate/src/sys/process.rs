@@ -171,3 +171,10 @@ pub fn children_usage() -> ChildrenUsage {
         largest: u64::try_from(usage.ru_maxrss).unwrap_or_default() * 1024,
     }
 }
+
+/// Limits a resource of this process, for good.
+pub fn limit(kind: u32, value: u64) -> Result<(), Errno> {
+    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
+    // SAFETY: `limit` is a live `rlimit`, which the call only reads.
+    check(unsafe { libc::setrlimit(kind, &raw const limit) }.into()).map(drop)
+}

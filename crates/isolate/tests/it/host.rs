@@ -11,7 +11,7 @@ use std::{
 use harness::{SpawnerProcess, start_spawner};
 use isolate::{
     cgroup::handles::Handles,
-    plan::{Broken, Disk, Exit, Launch, SlotSpec, Usage},
+    plan::{Broken, Disk, Exit, Launch, Program, SlotSpec, Usage},
     posture::Posture,
     slot::{SlotEnds, request},
     socket::PacketSocket,
@@ -134,11 +134,11 @@ impl Host {
     pub(crate) fn make(&mut self, run: &Run<'_>) -> (u64, SlotEnds) {
         self.next += 1;
         let slot = self.next;
-        let launch = Launch {
+        let program = Program {
             argv: run.argv.iter().map(ToString::to_string).collect(),
             env: vec!["PATH=/usr/bin:/bin".into()],
-            code_path: "/workspace/main".into(),
         };
+        let launch = Launch::Exec { program, code_path: "/workspace/main".into() };
         let disk = Disk { bytes: 64 << 20, inodes: 16 * 1024 };
         let max_processes = run.max_processes;
         let spec = SlotSpec { launch, disk, max_processes, max_open_files: 256 };
@@ -239,7 +239,7 @@ impl Running {
             self.stdout.read_to_end(&mut stdout).unwrap();
         });
         match report(&self.control) {
-            Report::Exited { exit, seen } => Ok(Ran {
+            Report::Exited { exit, seen, .. } => Ok(Ran {
                 seen,
                 stdout: String::from_utf8_lossy(&stdout).into_owned(),
                 stderr: String::from_utf8_lossy(&stderr).into_owned(),
