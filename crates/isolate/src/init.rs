@@ -160,8 +160,7 @@ fn wait_until_ready(main: &Main) -> Result<(), Broken> {
     let at = Broken::at(Step::Runtime);
     let mut line = [0; 64];
     let length = rustix::io::read(&main.words, &mut line).map_err(&at)?;
-    let line = String::from_utf8_lossy(line.get(..length).unwrap_or_default());
-    match Word::from_line(&line) {
+    match Word::from_bytes(line.get(..length).unwrap_or_default()) {
         Some(Word::Ready) => Ok(()),
         Some(Word::Error(broken)) => Err(broken),
         Some(Word::Exit(_)) => Err(at(Errno::BADMSG)),

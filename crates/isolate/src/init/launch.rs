@@ -34,7 +34,7 @@ pub(super) fn become_program(plan: &Plan, fds: &Descriptors, tell: &OwnedFd) {
 
 fn say(tell: &OwnedFd, word: Word) {
     // If init cannot be told it sees an exit without a reason, which is a failure as well.
-    let _ = rustix::io::write(tell, word.to_line().as_bytes());
+    let _ = rustix::io::write(tell, &word.to_bytes());
 }
 
 fn prepare(fds: &Descriptors, tell: &OwnedFd) -> Result<(OwnedFd, OwnedFd), Broken> {

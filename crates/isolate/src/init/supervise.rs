@@ -72,7 +72,7 @@ fn watch(control: &PacketSocket, ready: &Ready) -> Result<Option<Report>, Errno>
         {
             kill_all()?;
             let seen = watch.seen();
-            return Ok(Some(Report::Exited { exit: Exit::Code(code), seen, all_gone: false }));
+            return Ok(Some(Report::Exited { exit: Exit::Code(code.into()), seen, all_gone: false }));
         }
         if happened.child {
             while sys::signal::next(&ready.signals)?.is_some() {}
@@ -136,8 +136,7 @@ impl Watch<'_> {
         let mut line = [0; 64];
         let length = rustix::io::read(&self.ready.main.words, &mut line).unwrap_or_default();
         self.listens = false;
-        let line = str::from_utf8(line.get(..length)?).ok()?;
-        Word::from_line(line)
+        Word::from_bytes(line.get(..length)?)
     }
 
     fn seen(&self) -> Seen {

@@ -1,9 +1,9 @@
-//! What PID 2 says to init before it is the user's program, and a runtime as its last act: one
-//! line each.
+//! What PID 2 says to init: a line when it waits for its request or a step broke, and a single
+//! byte, its exit code, as a runtime's last act.
 
 use crate::plan::{Broken, Step};
 
-/// One line.
+/// One thing said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     /// The slot waits for its request.
@@ -11,7 +11,7 @@ pub(super) enum Word {
     /// A step broke.
     Error(Broken),
     /// The runtime is about to end with this code, and has written everything it had to.
-    Exit(i32),
+    Exit(u8),
 }
 
 /// The steps that are reported by name.
@@ -26,23 +26,26 @@ const STEPS: [(&str, Step); 7] = [
 ];
 
 impl Word {
-    pub(super) fn to_line(self) -> String {
-        match self {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let line = match self {
             Self::Ready => "ready\n".to_owned(),
-            Self::Exit(code) => format!("exit {code}\n"),
+            Self::Exit(code) => return vec![code],
             Self::Error(Broken { step, errno }) => {
                 let name = STEPS.iter().find(|(_, known)| *known == step).map(|(name, _)| *name);
                 format!("error {} {errno}\n", name.unwrap_or("runtime"))
             }
-        }
+        };
+        line.into_bytes()
     }
 
-    /// Reads a line. Steps that a runtime has names of its own for are all `Runtime`.
-    pub(super) fn from_line(line: &str) -> Option<Self> {
-        let mut words = line.split_whitespace();
+    /// Reads what was said. Steps that a runtime has names of its own for are all `Runtime`.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        if let [code] = bytes {
+            return Some(Self::Exit(*code));
+        }
+        let mut words = str::from_utf8(bytes).ok()?.split_whitespace();
         match (words.next()?, words.next(), words.next()) {
             ("ready", None, None) => Some(Self::Ready),
-            ("exit", Some(code), None) => code.parse().ok().map(Self::Exit),
             ("error", Some(name), Some(errno)) => {
                 let step = STEPS.iter().find(|(known, _)| *known == name);
                 let step = step.map_or(Step::Runtime, |(_, step)| *step);
@@ -60,21 +63,21 @@ mod tests {
     #[test]
     fn every_word_is_read_back() {
         let broken = Broken { step: Step::Seccomp, errno: 22 };
-        for word in [Word::Ready, Word::Exit(-3), Word::Error(broken)] {
-            assert_eq!(Word::from_line(&word.to_line()), Some(word));
+        for word in [Word::Ready, Word::Exit(0), Word::Exit(255), Word::Error(broken)] {
+            assert_eq!(Word::from_bytes(&word.to_bytes()), Some(word));
         }
     }
 
     #[test]
     fn what_is_no_word_is_none() {
-        for line in ["", "ready now", "exit", "exit x", "error", "error step", "error step x"] {
-            assert_eq!(Word::from_line(line), None, "{line}");
+        for line in ["", "ready now", "ex", "error", "error step", "error step x"] {
+            assert_eq!(Word::from_bytes(line.as_bytes()), None, "{line}");
         }
     }
 
     #[test]
     fn a_runtimes_own_step_is_the_runtimes() {
         let broken = Broken { step: Step::Runtime, errno: 1 };
-        assert_eq!(Word::from_line("error threads 1"), Some(Word::Error(broken)));
+        assert_eq!(Word::from_bytes(b"error threads 1\n"), Some(Word::Error(broken)));
     }
 }
