@@ -31,7 +31,8 @@ async fn an_execution_is_told_from_ack_to_result() {
         json!({
             "v": 1, "type": "result", "id": id, "exit_code": 3, "duration_ms": 5,
             "resource_usage": {"peak_memory_mb": 3, "cpu_time_ms": 2},
-            "truncated": false, "output_bytes": 12, "replaced_bytes": 0,
+            "truncated": false, "output_bytes": 12, "replaced_bytes": 0, "signal": null,
+            "error_code": null,
         }),
     ];
     assert_eq!(frames, expected);
