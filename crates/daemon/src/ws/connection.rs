@@ -167,7 +167,7 @@ impl Connection {
         self.metrics.event(event);
         match event {
             Event::Ended(outcome) => tracing::debug!(id, status = ?outcome.status, "ended"),
-            Event::Broken { message } => tracing::error!(id, message, "an execution broke"),
+            Event::Broken { message } => tracing::error!(id, cause = message, "an execution broke"),
             Event::Started | Event::Output { .. } => {}
         }
     }
