@@ -275,7 +275,7 @@ for entry in ("mem", "maps", "root", "cwd", "fd", "ns/mnt", "stack", "syscall", 
         )
     )
 
-# X04, X08: nothing of the system can be written to.
+# X04: nothing of the system can be written to.
 for path in ("/usr/probe", "/usr/bin/probe", "/etc/probe", "/bin/probe", "/dev/probe", "/probe", "/home/probe",
              "/root/probe", "/var/probe", "/run/probe", "/proc/probe"):
     probe("X04", f"create {path}")(

@@ -109,7 +109,10 @@ fn start_daemon(
     if let Some(user) = user {
         command.uid(user).gid(user);
     }
-    Ok(command.spawn().context("cannot start the daemon")?.id())
+    let pid = command.spawn().context("cannot start the daemon")?.id();
+    // The daemon's end must be the daemon's alone, or its death would not be seen.
+    drop(socket);
+    Ok(pid)
 }
 
 /// In the daemon: takes what the spawner handed over, by the numbers that it told.

@@ -115,30 +115,4 @@ fn to_bytes(instruction: &seccompiler::sock_filter) -> [u8; 8] {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_call_is_both_allowed_and_refused() {
-        for call in REFUSED {
-            assert!(!ALLOWED.contains(call), "{call}");
-        }
-    }
-
-    #[test]
-    fn no_call_is_listed_twice() {
-        for list in [ALLOWED, REFUSED, INIT] {
-            let mut sorted = list.to_vec();
-            sorted.sort_unstable();
-            sorted.dedup();
-            assert_eq!(sorted.len(), list.len());
-        }
-    }
-
-    #[test]
-    fn the_filters_fit_the_kernel() {
-        for filter in for_user_code().unwrap().iter().chain([&for_init().unwrap()]) {
-            assert!(filter.len() / 8 < 4096, "{}", filter.len() / 8);
-        }
-    }
-}
+mod tests;

@@ -61,7 +61,7 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
     let number = std::env::var(SOCKET).ok().and_then(|number| number.parse().ok());
     let socket = sys::process::inherited(number.unwrap_or(-1))
         .map_err(|errno| SpawnerError::System { doing: "find the socket", errno })?;
-    Spawner::new(&settings, cgroups)?.run(&PacketSocket::from_fd(socket), None)
+    Spawner::new(&settings, cgroups)?.run(&PacketSocket::from_fd(socket), None).map(drop)
 }
 
 #[expect(clippy::print_stderr, reason = "a test's child process has no log")]

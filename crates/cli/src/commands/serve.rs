@@ -40,6 +40,7 @@ use crate::{
   ringfence serve --listen 127.0.0.1:8000 --data /srv/ringfence
   ringfence serve --config ringfence.toml --print-config
   RINGFENCE_LISTEN=127.0.0.1:8000 RINGFENCE_EXECUTIONS__RUNNING=8 ringfence serve")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Serve {
     /// Where to listen [default: 127.0.0.1:7700]
     #[arg(long, value_name = "ADDRESS")]

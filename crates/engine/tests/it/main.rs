@@ -1,8 +1,12 @@
 //! Executions on a real engine with a real spawner.
 
 #[cfg(test)]
+mod bombs;
+#[cfg(test)]
 mod containment;
 #[cfg(test)]
 mod executions;
 #[cfg(test)]
 mod node;
+#[cfg(test)]
+mod siblings;

@@ -1,0 +1,194 @@
+//! Row X33: what the filters answer, and that every instruction of them is there for a reason.
+
+use std::collections::BTreeSet;
+
+use super::{
+    for_init, for_user_code,
+    table::{ALLOWED, INIT, NAMESPACE_FLAGS, REFUSED},
+};
+
+const ALLOW: u32 = 0x7fff_0000;
+const KILL: u32 = 0x8000_0000;
+
+/// What the kernel shows a filter of one call.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    number: i64,
+    arch: u32,
+    args: [u64; 6],
+}
+
+#[cfg(target_arch = "x86_64")]
+const ARCH: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCH: u32 = 0xc000_00b7;
+
+fn call(number: i64, args: &[u64]) -> Call {
+    let mut all = [0; 6];
+    all[..args.len()].copy_from_slice(args);
+    Call { number, arch: ARCH, args: all }
+}
+
+impl Call {
+    /// Reads one word of `struct seccomp_data`.
+    fn word(&self, offset: u32) -> u32 {
+        let number = u32::try_from(self.number & 0xffff_ffff).unwrap();
+        match offset {
+            0 => number,
+            4 => self.arch,
+            8 | 12 => 0,
+            _ => {
+                let value = self.args[usize::try_from((offset - 16) / 8).unwrap()];
+                let half = if offset.is_multiple_of(8) { value } else { value >> 32 };
+                u32::try_from(half & 0xffff_ffff).unwrap()
+            }
+        }
+    }
+}
+
+/// Runs a filter, and notes which instructions it came by.
+fn run(filter: &[u8], call: Call, visited: &mut BTreeSet<usize>) -> u32 {
+    let (mut at, mut accumulator) = (0, 0);
+    loop {
+        visited.insert(at);
+        let raw = &filter[at * 8..at * 8 + 8];
+        let code = u16::from_ne_bytes([raw[0], raw[1]]);
+        let (jump_true, jump_false) = (usize::from(raw[2]), usize::from(raw[3]));
+        let k = u32::from_ne_bytes([raw[4], raw[5], raw[6], raw[7]]);
+        let mut branch = |holds: bool| at += if holds { jump_true } else { jump_false };
+        match code {
+            0x20 => accumulator = call.word(k),
+            0x54 => accumulator &= k,
+            0x05 => at += usize::try_from(k).unwrap(),
+            0x15 => branch(accumulator == k),
+            0x25 => branch(accumulator > k),
+            0x35 => branch(accumulator >= k),
+            0x06 => return k,
+            other => panic!("instruction {other:#x} is not known here"),
+        }
+        at += 1;
+    }
+}
+
+/// Every instruction that some way through the filter leads to.
+fn reachable(filter: &[u8]) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![0];
+    while let Some(at) = open.pop() {
+        if found.insert(at) {
+            let raw = &filter[at * 8..at * 8 + 8];
+            let k = u32::from_ne_bytes([raw[4], raw[5], raw[6], raw[7]]);
+            match raw[0] {
+                0x06 => {}
+                0x05 => open.push(at + 1 + usize::try_from(k).unwrap()),
+                0x15 | 0x25 | 0x35 => {
+                    open.extend([at + 1 + usize::from(raw[2]), at + 1 + usize::from(raw[3])]);
+                }
+                _ => open.push(at + 1),
+            }
+        }
+    }
+    found
+}
+
+/// The most severe answer of all filters, as the kernel takes it.
+fn answer(call: Call, visited: &mut [BTreeSet<usize>]) -> u32 {
+    let filters = for_user_code().unwrap();
+    let answers = filters.iter().zip(visited).map(|(filter, visited)| run(filter, call, visited));
+    // Killing is negative as the kernel compares; among the rest a smaller number is more severe.
+    answers.min_by_key(|answer| answer.cast_signed()).unwrap()
+}
+
+fn errno(code: i32) -> u32 {
+    0x0005_0000 | code.unsigned_abs()
+}
+
+/// Every kind of call there is, with what must be answered.
+fn cases() -> Vec<(Call, u32)> {
+    let special = [libc::SYS_socket, libc::SYS_socketpair, libc::SYS_clone, libc::SYS_ioctl];
+    let mut cases = Vec::new();
+    for number in (0..1024).chain([0x4000_0000 | libc::SYS_getpid, 0x4000_0209]) {
+        let expected = if special.contains(&number) || number == libc::SYS_personality {
+            continue;
+        } else if ALLOWED.contains(&number) {
+            ALLOW
+        } else if REFUSED.contains(&number) {
+            errno(libc::EPERM)
+        } else {
+            errno(libc::ENOSYS)
+        };
+        cases.push((call(number, &[]), expected));
+    }
+    for family in 0..46_u64 {
+        let expected = match i32::try_from(family).unwrap() {
+            libc::AF_UNIX | libc::AF_INET | libc::AF_INET6 | libc::AF_NETLINK => ALLOW,
+            _ => errno(libc::EAFNOSUPPORT),
+        };
+        cases.push((call(libc::SYS_socket, &[family, 1, 0]), expected));
+        let pair = if family == 1 { ALLOW } else { errno(libc::EAFNOSUPPORT) };
+        cases.push((call(libc::SYS_socketpair, &[family, 1, 0]), pair));
+    }
+    for protocol in 1..30 {
+        let netlink = call(libc::SYS_socket, &[16, 3, protocol]);
+        cases.push((netlink, errno(libc::EAFNOSUPPORT)));
+    }
+    cases.push((call(libc::SYS_clone, &[0x0120_0011]), ALLOW));
+    cases.push((call(libc::SYS_clone, &[0x003d_0f00]), ALLOW));
+    for flag in NAMESPACE_FLAGS {
+        cases.push((call(libc::SYS_clone, &[flag | 0x11]), errno(libc::EPERM)));
+    }
+    cases.push((call(libc::SYS_ioctl, &[0, 0x5401]), ALLOW));
+    for request in [0x5412, 0x541c, 0x1_0000_5412] {
+        cases.push((call(libc::SYS_ioctl, &[0, request]), errno(libc::EPERM)));
+    }
+    for (persona, expected) in [(0, ALLOW), (0xffff_ffff, ALLOW), (8, errno(libc::ENOSYS))] {
+        cases.push((call(libc::SYS_personality, &[persona]), expected));
+    }
+    let foreign = Call { arch: 0x4000_0003, ..call(libc::SYS_getpid, &[]) };
+    cases.push((foreign, KILL));
+    cases
+}
+
+#[test]
+fn every_call_gets_its_answer_and_every_instruction_is_used() {
+    let filters = for_user_code().unwrap();
+    let mut visited = vec![BTreeSet::new(); filters.len()];
+    for (call, expected) in cases() {
+        assert_eq!(answer(call, &mut visited), expected, "{call:?}");
+    }
+    for (filter, visited) in filters.iter().zip(visited) {
+        // The compiler leaves a return behind every call without rules that nothing leads to.
+        assert_eq!(visited, reachable(filter));
+    }
+}
+
+#[test]
+fn init_can_do_only_what_it_needs() {
+    let filter = for_init().unwrap();
+    for number in 0..1024 {
+        let expected = if INIT.contains(&number) { ALLOW } else { errno(libc::EPERM) };
+        assert_eq!(run(&filter, call(number, &[]), &mut BTreeSet::new()), expected, "{number}");
+    }
+}
+
+#[test]
+fn no_call_is_both_allowed_and_refused() {
+    for call in REFUSED {
+        assert!(!ALLOWED.contains(call), "{call}");
+    }
+}
+
+#[test]
+fn no_call_is_listed_twice() {
+    for list in [ALLOWED, REFUSED, INIT] {
+        let sorted: BTreeSet<i64> = list.iter().copied().collect();
+        assert_eq!(sorted.len(), list.len());
+    }
+}
+
+#[test]
+fn the_filters_fit_the_kernel() {
+    for filter in for_user_code().unwrap().iter().chain([&for_init().unwrap()]) {
+        assert!(filter.len() / 8 < 4096, "{}", filter.len() / 8);
+    }
+}
