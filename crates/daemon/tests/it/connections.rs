@@ -265,6 +265,7 @@ async fn a_revoked_key_closes_its_connections_and_opens_none() {
     let mut guest = Peer::connect_with_key(&daemon, secret.reveal()).await;
     let mut owner = Peer::connect(&daemon).await;
     guest.run("a", "start\nhang").await;
+    assert_eq!(short(&guest.next().await), "ack");
     daemon.keyring.revoke(key.id).await.unwrap();
     assert_eq!(guest.close_code().await, Some(4401));
     assert_eq!(daemon.scripted.stops(1).await, [StopReason::ClientGone]);
