@@ -2,10 +2,16 @@
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
+    os::fd::OwnedFd,
     path::Path,
     process::{Child, Command, Output, Stdio},
 };
 
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::{PidfdFlags, pidfd_open},
+    time::Timespec,
+};
 use tempfile::TempDir;
 
 /// Returns the command with no settings from outside.
@@ -114,6 +120,21 @@ impl Drop for Server {
 pub(crate) fn signal(pid: u32, name: &str) {
     let _ =
         Command::new("kill").args(["-s", name, &pid.to_string()]).stderr(Stdio::null()).status();
+}
+
+/// Returns the children of a process, each as a descriptor that stays its own.
+pub(crate) fn children(pid: u32) -> Vec<OwnedFd> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    list.split_whitespace()
+        .map(|child| rustix::process::Pid::from_raw(child.parse().unwrap()).unwrap())
+        .map(|child| pidfd_open(child, PidfdFlags::empty()).unwrap())
+        .collect()
+}
+
+/// Waits for the end of a process; tells whether it came in time.
+pub(crate) fn gone(process: &OwnedFd) -> bool {
+    let patience = Timespec { tv_sec: 8, tv_nsec: 0 };
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience)).unwrap() == 1
 }
 
 /// Reads what a child writes until it has written this.

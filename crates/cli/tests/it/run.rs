@@ -3,7 +3,8 @@
 use std::process::Stdio;
 
 use crate::command::{
-    Said, Server, call, call_with_input, read_rest, read_until, ringfence, signal, write,
+    Said, Server, call, call_with_input, children, gone, read_rest, read_until, ringfence, signal,
+    write,
 };
 
 fn said(code: i32, out: &str, err: &str) -> Said {
@@ -71,6 +72,26 @@ fn output_streams_and_ctrl_c_cancels() {
     signal(child.id(), "INT");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(read_rest(child.stderr.take().unwrap()), "ringfence: cancelled\n");
+}
+
+#[test]
+fn a_private_server_is_gone_soon_after_its_caller_was_killed() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut child = ringfence(&["run", "-l", "shell", "-c", "echo up; sleep 100"])
+        .env("TMPDIR", temporary.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    read_until(child.stdout.as_mut().unwrap(), "up\n");
+    let servers = children(child.id());
+    assert_eq!(servers.len(), 1, "{servers:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for server in servers {
+        assert!(gone(&server), "the server goes on");
+    }
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
