@@ -64,6 +64,8 @@ pub enum Update {
     Started,
     Stdout(String),
     Stderr(String),
+    /// It is over; how it ended follows.
+    Over(Status),
     /// Something of note that is not the end, such as output being cut.
     Warning(String),
     /// How it ended; the last one unless it is refused.
@@ -150,10 +152,7 @@ impl Run {
             ServerFrame::Ack(_) => Update::Accepted,
             ServerFrame::Status(status) => {
                 self.status = terminal(status.status);
-                if self.status.is_some() {
-                    return Ok(None);
-                }
-                Update::Started
+                self.status.map_or(Update::Started, Update::Over)
             }
             ServerFrame::Stdout(output) => Update::Stdout(output.data.into_owned()),
             ServerFrame::Stderr(output) => Update::Stderr(output.data.into_owned()),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use layers::{ConfigError, Sources, load};
 
-use crate::{serve::Settings, ws::connection::Timing};
+use crate::serve::Settings;
 
 /// Everything that can be set. Unknown names are refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,7 +172,7 @@ impl Config {
             drain: self.drain,
             max_connections: self.connections.max,
             max_connections_per_peer: self.connections.max_per_peer,
-            timing: Timing::default(),
+            ..Settings::default()
         }
     }
 

@@ -20,10 +20,21 @@ type OpenAccount = dyn Fn() -> Account + Send + Sync;
 type Submit = dyn Fn(Execution) -> Result<Running, Overloaded> + Send + Sync;
 type Stop = dyn Fn(StopReason) + Send + Sync;
 
+/// What keeps an execution within its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// The kernel: not a page more.
+    #[default]
+    Held,
+    /// A look now and then.
+    Watched,
+}
+
 /// Runs executions. Cheap to clone.
 #[derive(Clone)]
 pub struct Executor {
     limit_policy: LimitPolicy,
+    memory_limit: MemoryLimit,
     find_language: Arc<FindLanguage>,
     read_load: Arc<ReadLoad>,
     open_account: Arc<OpenAccount>,
@@ -40,6 +51,7 @@ impl Executor {
     ) -> Self {
         Self {
             limit_policy,
+            memory_limit: MemoryLimit::Held,
             find_language: Arc::new(find_language),
             read_load: Arc::new(read_load),
             open_account: Arc::new(open_account),
@@ -49,6 +61,11 @@ impl Executor {
     /// Returns what the operator allows at most.
     pub(crate) fn limit_policy(&self) -> LimitPolicy {
         self.limit_policy
+    }
+
+    /// Returns what keeps executions within their memory.
+    pub(crate) fn memory_limit(&self) -> MemoryLimit {
+        self.memory_limit
     }
 
     /// Returns the least memory that this language can start with, if it is there.
@@ -69,7 +86,9 @@ impl Executor {
 impl From<Engine> for Executor {
     fn from(engine: Engine) -> Self {
         let (languages, load) = (engine.clone(), engine.clone());
-        Self::new(
+        let has_soft_limits = engine.posture().has_soft_limits();
+        let memory_limit = if has_soft_limits { MemoryLimit::Watched } else { MemoryLimit::Held };
+        let executor = Self::new(
             engine.limit_policy(),
             move |name| languages.language(name).map(|language| language.min_memory),
             move || load.load(),
@@ -82,7 +101,8 @@ impl From<Engine> for Executor {
                     Ok(Running::new(submitted.events, stop))
                 })
             },
-        )
+        );
+        Self { memory_limit, ..executor }
     }
 }
 

@@ -32,8 +32,6 @@ use crate::{
     ws::{Origins, connection::Timing},
 };
 
-/// A request's head has to be there within this time.
-const HEAD_DEADLINE: Duration = Duration::from_secs(10);
 /// Request line and headers together.
 const MAX_HEAD_BYTES: usize = 40 << 10;
 const MAX_HEADERS: usize = 100;
@@ -55,6 +53,8 @@ pub struct Settings {
     pub grace: Duration,
     /// How long executions may go on after a stop was asked for.
     pub drain: Duration,
+    /// A request's head has to be there within this time.
+    pub head_deadline: Duration,
     pub max_connections: usize,
     /// Per address of a peer; loopback is not limited by it.
     pub max_connections_per_peer: usize,
@@ -68,6 +68,7 @@ impl Default for Settings {
             public_url: None,
             grace: Duration::from_secs(10),
             drain: Duration::from_secs(10),
+            head_deadline: Duration::from_secs(10),
             max_connections: 4096,
             max_connections_per_peer: 256,
             timing: Timing::default(),
@@ -110,6 +111,7 @@ pub async fn serve(
         places: Arc::new(Semaphore::new(settings.max_connections)),
         per_peer: Arc::default(),
         max_per_peer: settings.max_connections_per_peer,
+        head_deadline: settings.head_deadline,
         router: http::router(app),
         tasks: tasks.clone(),
         phase,
@@ -170,6 +172,7 @@ struct Door {
     places: Arc<Semaphore>,
     per_peer: Arc<Mutex<HashMap<IpAddr, usize>>>,
     max_per_peer: usize,
+    head_deadline: Duration,
     router: Router,
     tasks: Tasks,
     phase: watch::Receiver<Phase>,
@@ -210,7 +213,8 @@ impl Door {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot turn off Nagle's algorithm");
         }
-        let connection = talk_http(stream, place, self.router.clone(), self.phase.clone());
+        let (router, phase) = (self.router.clone(), self.phase.clone());
+        let connection = talk_http(stream, place, router, phase, self.head_deadline);
         self.tasks.start("http connection", connection);
     }
 
@@ -239,6 +243,7 @@ async fn talk_http(
     place: Place,
     router: Router,
     mut phase: watch::Receiver<Phase>,
+    head_deadline: Duration,
 ) {
     let router = TowerToHyperService::new(router);
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
@@ -248,7 +253,7 @@ async fn talk_http(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_DEADLINE)
+        .header_read_timeout(head_deadline)
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), service)

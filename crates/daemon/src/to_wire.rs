@@ -4,7 +4,7 @@ use api::{
     errors::ErrorCode,
     fathom::{
         VERSION,
-        server::{self, ExecutionResult, Load, ResourceUsage, State},
+        server::{self, ExecutionResult, Hold, Load, ResourceUsage, State, WeakLimits},
     },
     keys as wire,
 };
@@ -14,7 +14,7 @@ use model::{
 };
 use store::keys::{Actor, ActorKind, ApiKey, Role};
 
-use crate::clock;
+use crate::{clock, executor::MemoryLimit};
 
 pub(crate) fn state(status: Status) -> State {
     match status {
@@ -45,6 +45,7 @@ pub(crate) fn result<'a>(
     ts: &'a str,
     outcome: &Outcome,
     replaced_bytes: u64,
+    memory: MemoryLimit,
 ) -> ExecutionResult<'a> {
     let (exit_code, signal) = match outcome.exit {
         Some(Exit::Code(code)) => (Some(code), None),
@@ -66,6 +67,10 @@ pub(crate) fn result<'a>(
         error_code: limit_reached(outcome).map(|code| code.wire_name().into()),
         output_bytes: outcome.output_bytes,
         replaced_bytes,
+        limits: match memory {
+            MemoryLimit::Held => None,
+            MemoryLimit::Watched => Some(WeakLimits { memory: Hold::Soft }),
+        },
     }
 }
 
@@ -136,7 +141,10 @@ mod tests {
             error_code: Some("OUTPUT_LIMIT".into()),
             output_bytes: 7,
             replaced_bytes: 3,
+            limits: None,
         };
-        assert_eq!(result("a", "t", &outcome, 3), expected);
+        assert_eq!(result("a", "t", &outcome, 3, MemoryLimit::Held), expected);
+        let weak = Some(WeakLimits { memory: Hold::Soft });
+        assert_eq!(result("a", "t", &outcome, 3, MemoryLimit::Watched).limits, weak);
     }
 }

@@ -100,14 +100,14 @@ pub struct ExecutionResult<'a> {
     pub duration_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_usage: Option<ResourceUsage>,
-    /// Addition: the signal that killed it, without `SIG`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Addition: the name of the signal that killed it, without `SIG`.
+    #[serde(default)]
     pub signal: Option<Cow<'a, str>>,
     /// Addition: whether output was cut at the limit.
     #[serde(default)]
     pub truncated: bool,
     /// Addition: `TIMEOUT`, `OOM` or `OUTPUT_LIMIT` if a limit ended it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub error_code: Option<Cow<'a, str>>,
     /// Addition: bytes of output as the program wrote them, before any replacement.
     #[serde(default)]
@@ -115,6 +115,23 @@ pub struct ExecutionResult<'a> {
     /// Addition: how many of those were not UTF-8 and are shown as U+FFFD.
     #[serde(default)]
     pub replaced_bytes: u64,
+    /// Addition: there only if a limit was held less strictly than it reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<WeakLimits>,
+}
+
+/// Limits that the kernel of this machine does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeakLimits {
+    pub memory: Hold,
+}
+
+/// How strictly a limit is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hold {
+    /// It is looked at now and then; in between, more can be used.
+    Soft,
 }
 
 /// Signals on Linux, from one on.

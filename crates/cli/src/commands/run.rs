@@ -121,7 +121,7 @@ impl Run {
     /// Shows what happened; returns the exit code if that was the end.
     fn show(&self, update: &Update) -> anyhow::Result<Option<ExitCode>> {
         match update {
-            Update::Accepted | Update::Started => {}
+            Update::Accepted | Update::Started | Update::Over(_) => {}
             Update::Stdout(_) | Update::Stderr(_) if self.json => {}
             Update::Stdout(text) => pass_on(io::stdout(), text)?,
             Update::Stderr(text) => pass_on(io::stderr(), text)?,

@@ -7,6 +7,7 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     thread,
+    time::Duration,
 };
 
 use anyhow::Context as _;
@@ -119,6 +120,11 @@ impl Serve {
             flags,
         })?;
         config.allow_soft_limits |= self.allow_soft_limits;
+        if self.private {
+            // Whoever it is there for is gone when it is asked to stop.
+            config.drain = Duration::ZERO;
+            config.executions.disconnect_grace = Duration::ZERO;
+        }
         if self.log_json {
             config.log.format = LogFormat::Json;
         }

@@ -1,6 +1,6 @@
 //! What a client is told when something goes wrong over HTTP.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use api::errors::{ErrorCode, Problem, ProblemDetail};
 use axum::{
@@ -14,6 +14,7 @@ use axum::{
 };
 use serde::de::DeserializeOwned;
 use store::StoreError;
+use tokio::time::timeout;
 
 use crate::keys::{KeyError, random_hex};
 
@@ -46,7 +47,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let request_id = random_hex(8).unwrap_or_default();
         let code = self.code.wire_name();
-        tracing::debug!(request_id, code, message = %self.message, "request refused");
+        tracing::debug!(request_id, code, reason = %self.message, "request refused");
         let status = StatusCode::from_u16(self.code.http_status())
             .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let error = ProblemDetail {
@@ -92,6 +93,9 @@ impl From<KeyError> for ApiError {
     }
 }
 
+/// Bodies are small; one that takes longer is held back on purpose.
+const BODY_DEADLINE: Duration = Duration::from_secs(15);
+
 /// A JSON body whose refusals look like all others.
 #[derive(Debug)]
 pub(crate) struct Body<T>(pub(crate) T);
@@ -100,9 +104,10 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        match Json::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Self(body)),
-            Err(rejection) => Err(refuse_body(&rejection)),
+        match timeout(BODY_DEADLINE, Json::from_request(request, state)).await {
+            Ok(Ok(Json(body))) => Ok(Self(body)),
+            Ok(Err(rejection)) => Err(refuse_body(&rejection)),
+            Err(_) => Err(ApiError::new(ErrorCode::Timeout, "the body did not come in time")),
         }
     }
 }

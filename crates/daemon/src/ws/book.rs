@@ -75,10 +75,9 @@ impl Book {
     }
 
     /// Enters an accepted execution.
-    pub(super) fn open(&mut self, id: Arc<str>, bytes: usize, stop: Stop) {
+    pub(super) fn open(&mut self, id: Arc<str>, bytes: usize, stop: Stop, telling: Telling) {
         self.used.insert(self.hasher.hash_one(&*id));
         self.waiting_bytes += bytes;
-        let telling = Telling::default();
         self.open.insert(id, Entry { stop, cancelled: false, telling, bytes });
     }
 
@@ -178,7 +177,7 @@ mod tests {
         let stops = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&stops);
         let stop = Box::new(move |reason| noted.lock().unwrap().push(reason));
-        book.open(id.into(), bytes, stop);
+        book.open(id.into(), bytes, stop, Telling::default());
         stops
     }
 

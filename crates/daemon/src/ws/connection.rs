@@ -167,7 +167,7 @@ impl Connection {
         self.metrics.event(event);
         match event {
             Event::Ended(outcome) => tracing::debug!(id, status = ?outcome.status, "ended"),
-            Event::Broken { message } => tracing::error!(id, message, "an execution broke"),
+            Event::Broken { message } => tracing::error!(id, cause = message, "an execution broke"),
             Event::Started | Event::Output { .. } => {}
         }
     }
@@ -263,7 +263,8 @@ impl Connection {
         let grace = u64::try_from(self.settings.grace.as_millis()).unwrap_or(u64::MAX);
         socket.queue(telling::ack(&id, &clock::text(now), grace, skew));
         self.metrics.accepted();
-        self.book.open(Arc::clone(&id), bytes, running.stop);
+        let telling = telling::Telling::new(self.executor.memory_limit());
+        self.book.open(Arc::clone(&id), bytes, running.stop, telling);
         self.events.push(Events::new(id, running.events));
         Ok(())
     }

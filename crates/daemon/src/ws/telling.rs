@@ -11,7 +11,7 @@ use engine::executions::Event;
 use model::{admission::Load, execution::Stream};
 
 use super::utf8::Decoder;
-use crate::to_wire;
+use crate::{executor::MemoryLimit, to_wire};
 
 /// What was told of one execution so far.
 #[derive(Debug, Default)]
@@ -20,9 +20,14 @@ pub(super) struct Telling {
     stderr: Decoder,
     /// Pieces of output told so far.
     pieces: u64,
+    memory: MemoryLimit,
 }
 
 impl Telling {
+    pub(super) fn new(memory: MemoryLimit) -> Self {
+        Self { memory, ..Self::default() }
+    }
+
     /// Puts an event into frames, in order.
     pub(super) fn tell(
         &mut self,
@@ -42,7 +47,7 @@ impl Telling {
                 }
                 send(status(id, ts, to_wire::state(outcome.status)));
                 let replaced = self.stdout.replaced() + self.stderr.replaced();
-                let result = to_wire::result(id, ts, outcome, replaced);
+                let result = to_wire::result(id, ts, outcome, replaced, self.memory);
                 send(write(&ServerFrame::Result(result), 0));
             }
             Event::Broken { .. } => {

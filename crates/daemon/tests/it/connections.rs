@@ -31,7 +31,8 @@ async fn an_execution_is_told_from_ack_to_result() {
         json!({
             "v": 1, "type": "result", "id": id, "exit_code": 3, "duration_ms": 5,
             "resource_usage": {"peak_memory_mb": 3, "cpu_time_ms": 2},
-            "truncated": false, "output_bytes": 12, "replaced_bytes": 0,
+            "truncated": false, "output_bytes": 12, "replaced_bytes": 0, "signal": null,
+            "error_code": null,
         }),
     ];
     assert_eq!(frames, expected);
@@ -264,6 +265,7 @@ async fn a_revoked_key_closes_its_connections_and_opens_none() {
     let mut guest = Peer::connect_with_key(&daemon, secret.reveal()).await;
     let mut owner = Peer::connect(&daemon).await;
     guest.run("a", "start\nhang").await;
+    assert_eq!(short(&guest.next().await), "ack");
     daemon.keyring.revoke(key.id).await.unwrap();
     assert_eq!(guest.close_code().await, Some(4401));
     assert_eq!(daemon.scripted.stops(1).await, [StopReason::ClientGone]);

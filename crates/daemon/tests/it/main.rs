@@ -3,10 +3,12 @@
 
 mod admin;
 mod connections;
+mod executions;
 mod frames;
 mod framing;
 mod peer;
 mod scripted;
+mod secrets;
 mod shutdown;
 mod support;
 mod upgrade;

@@ -155,7 +155,7 @@ async fn step(
         "hang" => std::future::pending().await,
         "lost" => return true,
         "break" => {
-            drop(events.send(Event::Broken { message: "canary".into() }).await);
+            drop(events.send(Event::Broken { message: "the engine's words".into() }).await);
             return true;
         }
         other => panic!("no step is called {other}"),

@@ -1,6 +1,11 @@
 //! Rows W01 to W03: who may open a connection, and in which version.
 
-use crate::support::{Answer, Daemon, raw};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::timeout,
+};
+
+use crate::support::{Answer, Daemon, PATIENCE, raw};
 
 /// Sends an upgrade with these headers; `KEY` stands for a valid key, `HERE` for the server.
 async fn upgrade(daemon: &Daemon, path: &str, headers: &[(&str, &str)]) -> Answer {
@@ -121,6 +126,20 @@ async fn what_is_no_websocket_is_told_so() {
     assert_eq!(answer.problem(), (405, "METHOD_NOT_ALLOWED".into()));
     let answer = daemon.ask("GET", "/nowhere", &[], "").await;
     assert_eq!(answer.problem(), (404, "NOT_FOUND".into()));
+}
+
+#[tokio::test]
+async fn f44_a_head_that_does_not_come_in_time_is_not_waited_for() {
+    let mut settings = crate::support::settings();
+    settings.head_deadline = std::time::Duration::from_millis(100);
+    let daemon = Daemon::start_with(settings).await;
+    for sent in ["", "GET /ws HTT", "GET /ws HTTP/1.1\r\nHost: x\r\nX-Slow: "] {
+        let mut stream = tokio::net::TcpStream::connect(daemon.address).await.unwrap();
+        stream.write_all(sent.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        timeout(PATIENCE, stream.read_to_end(&mut rest)).await.unwrap().unwrap();
+        assert!(!rest.starts_with(b"HTTP/1.1 1"), "{sent}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,160 @@
+//! Calling the command, and a server that runs for a test.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    os::fd::OwnedFd,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::{PidfdFlags, pidfd_open},
+    time::Timespec,
+};
+use tempfile::TempDir;
+
+/// Returns the command with no settings from outside.
+pub(crate) fn ringfence(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringfence"));
+    for (name, _) in std::env::vars() {
+        if name.starts_with("RINGFENCE_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// What a call said and how it ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+pub(crate) fn call(arguments: &[&str]) -> Said {
+    ringfence(arguments).output().unwrap().into()
+}
+
+/// Calls the command with this text as its standard input.
+pub(crate) fn call_with_input(arguments: &[&str], input: &str) -> Said {
+    let mut child = ringfence(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap().into()
+}
+
+/// A server on a port of its own.
+pub(crate) struct Server {
+    pub(crate) url: String,
+    pub(crate) data: TempDir,
+    pub(crate) greeting: String,
+    child: Child,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let mut child = ringfence(&["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(data.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // The last line of the greeting says how to ask whether it is ready.
+        let mut greeting = String::new();
+        while !greeting.contains("/readyz") {
+            greeting += &lines.next().unwrap().unwrap();
+            greeting += "\n";
+        }
+        let url = greeting.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+        Self { url: url.to_owned(), data, greeting, child }
+    }
+
+    pub(crate) fn data(&self) -> &str {
+        self.data.path().to_str().unwrap()
+    }
+
+    pub(crate) fn call(&self, arguments: &[&str]) -> Said {
+        let place = ["--url", &self.url, "--data", self.data()];
+        call(&[arguments, &place].concat())
+    }
+
+    /// Asks the server to end; returns its exit code.
+    pub(crate) fn stop(mut self) -> (Option<i32>, TempDir) {
+        signal(self.child.id(), "TERM");
+        let code = self.child.wait().unwrap().code();
+        let data = std::mem::replace(&mut self.data, tempfile::tempdir().unwrap());
+        (code, data)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // After `stop` its number may be another's.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            signal(self.child.id(), "TERM");
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Sends a signal to a process of ours.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let _ =
+        Command::new("kill").args(["-s", name, &pid.to_string()]).stderr(Stdio::null()).status();
+}
+
+/// Returns the children of a process, each as a descriptor that stays its own.
+pub(crate) fn children(pid: u32) -> Vec<OwnedFd> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    list.split_whitespace()
+        .map(|child| rustix::process::Pid::from_raw(child.parse().unwrap()).unwrap())
+        .map(|child| pidfd_open(child, PidfdFlags::empty()).unwrap())
+        .collect()
+}
+
+/// Waits for the end of a process; tells whether it came in time.
+pub(crate) fn gone(process: &OwnedFd) -> bool {
+    let patience = Timespec { tv_sec: 8, tv_nsec: 0 };
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience)).unwrap() == 1
+}
+
+/// Reads what a child writes until it has written this.
+pub(crate) fn read_until(stream: &mut impl std::io::Read, text: &str) {
+    let mut read = Vec::new();
+    let mut byte = [0];
+    while !read.ends_with(text.as_bytes()) {
+        stream.read_exact(&mut byte).unwrap();
+        read.extend(byte);
+    }
+}
+
+pub(crate) fn read_rest(mut stream: impl std::io::Read) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+pub(crate) fn write(directory: &Path, name: &str, text: &str) -> String {
+    let path = directory.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}

@@ -1,0 +1,49 @@
+//! `ringfence serve`.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::command::{Server, call};
+
+#[test]
+fn the_first_start_says_where_it_is_and_what_to_try() {
+    let server = Server::start();
+    let file = server.data.path().join("admin.key");
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let greeting = &server.greeting;
+    assert!(greeting.contains(&format!("Made an admin key: {}", file.display())), "{greeting}");
+    assert_eq!(greeting.lines().filter(|line| line.starts_with("  ")).count(), 3, "{greeting}");
+    assert!(!greeting.contains("rf_"), "{greeting}");
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn unsafe_settings_are_refused() {
+    let rows: [(&[&str], &str); 3] = [
+        (&["serve", "--listen", "0.0.0.0:7700"], "not a loopback address"),
+        (&["serve", "--listen", "[::]:7700"], "not a loopback address"),
+        (&["serve", "--config", "/nowhere.toml"], "cannot read the configuration"),
+    ];
+    for (arguments, text) in rows {
+        let said = call(arguments);
+        assert_eq!(said.code, Some(125), "{arguments:?}");
+        assert!(said.err.contains(text), "{arguments:?}: {}", said.err);
+    }
+}
+
+#[test]
+fn the_configuration_can_be_shown() {
+    let said = call(&["serve", "--print-config", "--listen", "127.0.0.1:1", "--data", "/x"]);
+    assert_eq!(said.code, Some(0));
+    let shown: toml::Table = toml::from_str(&said.out).unwrap();
+    assert_eq!(shown["listen"].as_str(), Some("127.0.0.1:1"));
+    assert_eq!(shown["executions"]["disconnect_grace"].as_str(), Some("10s"));
+}
+
+#[test]
+fn a_data_directory_has_one_server() {
+    let server = Server::start();
+    let second = call(&["serve", "--listen", "127.0.0.1:0", "--data", server.data()]);
+    assert_ne!(second.code, Some(0));
+    assert!(second.err.contains("in use by another ringfence process"), "{}", second.err);
+}
