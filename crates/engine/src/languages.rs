@@ -1,8 +1,10 @@
 //! The languages that executions can be written in. Each is a row: adding one is data.
 
+mod table;
+
 use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
-use isolate::plan::{Disk, HOME, Launch, Program, SlotSpec, WORKSPACE};
+use isolate::plan::{Disk, Launch, Program, SlotSpec, WORKSPACE};
 use model::units::ByteSize;
 
 /// A language as this machine has it.
@@ -15,6 +17,28 @@ pub struct Language {
     pub command: Vec<String>,
     /// The name of the file that the code is written to, in the working directory.
     pub file: String,
+    /// How slots are made ahead.
+    pub warm: Warm,
+    /// How many slots wait for requests.
+    pub pool_size: usize,
+    /// Variables that the runtime looks at only when it starts; a `*` at the end stands for any
+    /// rest.
+    pub start_time_variables: Vec<String>,
+    /// Files of ours that the runtime needs, by their path in a slot.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+/// How slots of a language are made ahead of their requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Warm {
+    /// Not at all.
+    Never,
+    /// Everything but the runtime is there; it starts with the request.
+    Wait,
+    /// The runtime has started and waits in its own start-up.
+    Park(Program),
+    /// The runtime is forked from one that has started.
+    Fork(Program),
 }
 
 /// The table of languages whose runtimes are installed.
@@ -23,49 +47,9 @@ pub struct Languages {
     rows: Vec<Language>,
 }
 
-/// A row as it is built in: where the runtime may be, in order of preference.
-struct BuiltIn {
-    name: &'static str,
-    programs: &'static [&'static str],
-    arguments: &'static [&'static str],
-    file: &'static str,
-    min_memory: ByteSize,
-}
-
-const BUILT_IN: &[BuiltIn] = &[
-    BuiltIn {
-        name: "python",
-        programs: &["/usr/bin/python3", "/usr/local/bin/python3"],
-        arguments: &[],
-        file: "main.py",
-        min_memory: ByteSize::mib(16),
-    },
-    BuiltIn {
-        name: "javascript",
-        programs: &["/usr/bin/node", "/usr/local/bin/node"],
-        arguments: &[],
-        file: "main.js",
-        min_memory: ByteSize::mib(64),
-    },
-    BuiltIn {
-        name: "shell",
-        programs: &["/bin/bash", "/bin/sh"],
-        arguments: &[],
-        file: "main.sh",
-        min_memory: ByteSize::mib(16),
-    },
-    BuiltIn {
-        name: "elixir",
-        programs: &["/usr/bin/elixir", "/usr/local/bin/elixir"],
-        arguments: &[],
-        file: "main.exs",
-        min_memory: ByteSize::mib(128),
-    },
-];
-
 /// The variables that every execution has.
-const ENV: &[&str] =
-    &["PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "USER=agbox", "HOME=/home/agbox"];
+const ENV: [&str; 4] =
+    ["PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "USER=agbox", "HOME=/home/agbox"];
 
 /// What the writable layer of an execution may hold.
 const DISK: Disk = Disk { bytes: 64 << 20, inodes: 16 * 1024 };
@@ -75,7 +59,7 @@ const MAX_OPEN_FILES: u32 = 1024;
 impl Languages {
     /// Returns the built-in languages whose runtimes this machine has.
     pub fn installed() -> Self {
-        Self { rows: BUILT_IN.iter().filter_map(BuiltIn::find).collect() }
+        Self { rows: table::rows(is_executable) }
     }
 
     /// Adds a language, or replaces the one of that name.
@@ -86,44 +70,57 @@ impl Languages {
         self
     }
 
+    /// Makes no slots ahead, for a server that runs one thing and ends.
+    #[must_use]
+    pub fn cold(mut self) -> Self {
+        for row in &mut self.rows {
+            row.warm = Warm::Never;
+        }
+        self
+    }
+
     pub fn get(&self, name: &str) -> Option<&Language> {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.rows.iter().map(|row| row.name.as_str())
-    }
-}
-
-impl BuiltIn {
-    fn find(&self) -> Option<Language> {
-        let program = self.programs.iter().find(|program| is_executable(program))?;
-        let command = std::iter::once(program).chain(self.arguments).map(ToString::to_string);
-        Some(Language {
-            name: self.name.to_owned(),
-            min_memory: self.min_memory,
-            command: command.collect(),
-            file: self.file.to_owned(),
-        })
+    pub fn iter(&self) -> impl Iterator<Item = &Language> {
+        self.rows.iter()
     }
 }
 
 impl Language {
-    /// Returns what a slot for this language looks like.
-    pub(crate) fn slot_spec(&self) -> SlotSpec {
-        let code_path = format!("{WORKSPACE}/{}", self.file);
+    /// Returns whether the runtime looks at this variable only when it starts.
+    pub(crate) fn reads_at_start(&self, variable: &str) -> bool {
+        self.start_time_variables.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => variable.starts_with(prefix),
+            None => variable == pattern,
+        })
+    }
+
+    /// Returns how to start the runtime with its request, sharing nothing with any other.
+    pub(crate) fn launch_anew(&self) -> Launch {
+        let code_path = self.code_path();
         let argv = self.command.iter().cloned().chain([code_path.clone()]).collect();
-        debug_assert!(ENV.iter().any(|variable| variable.ends_with(HOME)));
+        Launch::Exec { program: Program { argv, env: base_env() }, code_path }
+    }
+
+    /// Returns what a slot for this language looks like.
+    pub(crate) fn slot_spec(&self, launch: Launch) -> SlotSpec {
         SlotSpec {
-            launch: Launch::Exec {
-                program: Program { argv, env: ENV.iter().map(ToString::to_string).collect() },
-                code_path,
-            },
+            launch,
             disk: DISK,
             max_processes: max_processes(),
             max_open_files: MAX_OPEN_FILES,
         }
     }
+
+    fn code_path(&self) -> String {
+        format!("{WORKSPACE}/{}", self.file)
+    }
+}
+
+fn base_env() -> Vec<String> {
+    ENV.iter().map(ToString::to_string).collect()
 }
 
 /// Runtimes start threads per processor, so the room for them grows with the machine.

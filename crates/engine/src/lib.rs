@@ -78,7 +78,7 @@ impl Engine {
         let tasks = Tasks::default();
         let spawner = spawner::connect(PacketSocket::from_fd(spawner), &tasks)?;
         let posture = spawner.posture().await?;
-        let slots = Slots::new(spawner);
+        let slots = Slots::open(spawner, &settings.languages, &tasks).await?;
         let inner = Inner {
             posture,
             limits: settings.limits,

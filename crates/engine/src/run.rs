@@ -26,7 +26,7 @@ use crate::{
     slots::{Ends, Slot},
     spawner::Control,
 };
-use output::Budget;
+use output::{Budget, LastWords};
 
 /// How long init may take to end a slot before the spawner is asked to.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
@@ -68,6 +68,7 @@ pub(crate) async fn execution(
             return send(&events, Event::Ended(never_started(reason))).await;
         }
     };
+    let language = execution.language.clone();
     let last = match slot {
         Ok(slot) => run(engine, slot, execution, &events, stop).await,
         Err(error) => Err(error),
@@ -80,6 +81,9 @@ pub(crate) async fn execution(
             tracing::error!(error = &error as &dyn std::error::Error, "execution broke");
             send(&events, Event::Broken { message: error.to_string() }).await;
         }
+    }
+    if let Some(language) = engine.language(&language) {
+        engine.inner.slots.has_ended(language);
     }
 }
 
@@ -95,7 +99,7 @@ async fn slot_in_turn(
 ) -> Result<Slot, EngineError> {
     place.turn().await;
     let language = engine.language(&execution.language).ok_or(EngineError::UnknownLanguage)?;
-    engine.inner.slots.obtain(language).await
+    engine.inner.slots.obtain(language, execution).await
 }
 
 fn never_started(reason: StopReason) -> Outcome {
@@ -133,10 +137,11 @@ async fn run(
     let stdin = feed(stdin, execution.stdin.into_bytes());
     let mut feeding = std::pin::pin!(async { tokio::join!(code, stdin) });
     let budget = Budget::new(limits.max_output.as_bytes());
+    let last_words = LastWords::default();
     let mut pumping = std::pin::pin!(async {
         tokio::join!(
-            output::pump(Stream::Stdout, stdout, &budget, events),
-            output::pump(Stream::Stderr, stderr, &budget, events),
+            output::pump(Stream::Stdout, stdout, &budget, events, &last_words),
+            output::pump(Stream::Stderr, stderr, &budget, events, &last_words),
         )
     });
     let (mut is_fed, mut is_pumped) = (false, false);
@@ -158,6 +163,9 @@ async fn run(
             }
         }
     };
+    if let Ok(Report::Exited { all_gone: false, .. }) = report {
+        last_words.are_written();
+    }
     let end = watch.end(report)?;
     if !is_pumped {
         pumping.await;

@@ -1,17 +1,31 @@
-//! Where executions get their slots.
+//! Where executions get their slots: ready ones from a pool, or new ones.
 
-use isolate::{slot::SlotEnds, wire::Report};
+mod pool;
+mod zygote;
+
+use std::{collections::HashMap, os::fd::OwnedFd, sync::Arc};
+
+use isolate::{
+    cgroup::handles::Handles,
+    plan::{Launch, SlotSpec},
+    slot::SlotEnds,
+    wire::Report,
+};
+use model::execution::{Execution, Freshness};
 
 use crate::{
     EngineError,
-    languages::Language,
+    languages::{Language, Languages, Warm},
     spawner::{Control, SlotNumber, Spawner},
+    tasks::Tasks,
 };
+use pool::Pool;
 
 /// The slots of this node.
 #[derive(Debug)]
 pub(crate) struct Slots {
     spawner: Spawner,
+    pools: HashMap<String, Arc<Pool>>,
 }
 
 /// A slot that waits for its one request. Dropping it ends it.
@@ -20,35 +34,56 @@ pub(crate) struct Slot {
     pub(crate) number: SlotNumber,
     pub(crate) control: Control,
     pub(crate) ends: Ends,
-    pub(crate) cgroup: isolate::cgroup::handles::Handles,
+    pub(crate) cgroup: Handles,
 }
 
 /// The pipes of a slot.
 #[derive(Debug)]
 pub(crate) struct Ends {
-    pub(crate) stdin: std::os::fd::OwnedFd,
-    pub(crate) stdout: std::os::fd::OwnedFd,
-    pub(crate) stderr: std::os::fd::OwnedFd,
-    pub(crate) code: std::os::fd::OwnedFd,
+    pub(crate) stdin: OwnedFd,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: OwnedFd,
+    pub(crate) code: OwnedFd,
 }
 
 impl Slots {
-    pub(crate) fn new(spawner: Spawner) -> Self {
-        Self { spawner }
+    /// Opens a pool for every language that has one, and lets them fill.
+    pub(crate) async fn open(
+        spawner: Spawner,
+        languages: &Languages,
+        tasks: &Tasks,
+    ) -> Result<Self, EngineError> {
+        let mut pools = HashMap::new();
+        for language in languages.iter() {
+            for (path, content) in &language.files {
+                spawner.add_file(path, content).await?;
+            }
+            if language.warm != Warm::Never {
+                let pool = Pool::open(language.clone(), spawner.clone(), tasks.clone());
+                pools.insert(language.name.clone(), pool);
+            }
+        }
+        Ok(Self { spawner, pools })
     }
 
-    /// Returns a slot for this language that is ready to be let go.
-    pub(crate) async fn obtain(&self, language: &Language) -> Result<Slot, EngineError> {
-        let (number, ends) = self.spawner.make(language.slot_spec()).await?;
-        let SlotEnds { control, stdin, stdout, stderr, code, cgroup } = ends;
-        let control = Control::new(control)
-            .map_err(|source| EngineError::System { doing: "watch a slot", source })?;
-        match control.receive().await? {
-            Report::Ready => {}
-            Report::Broken(broken) => return Err(broken.into()),
-            Report::Exited { .. } => return Err(EngineError::InitGone),
+    /// Returns a slot for this execution that is ready to be let go.
+    pub(crate) async fn obtain(
+        &self,
+        language: &Language,
+        execution: &Execution,
+    ) -> Result<Slot, EngineError> {
+        let pool = self.pools.get(&language.name).filter(|_| !needs_new(language, execution));
+        match pool {
+            Some(pool) => pool.take().await,
+            None => make(&self.spawner, language.slot_spec(language.launch_anew())).await,
         }
-        Ok(Slot { number, control, ends: Ends { stdin, stdout, stderr, code }, cgroup })
+    }
+
+    /// Says that an execution has ended, so that there is time to make the next slot.
+    pub(crate) fn has_ended(&self, language: &Language) {
+        if let Some(pool) = self.pools.get(&language.name) {
+            pool.fill();
+        }
     }
 
     pub(crate) async fn spawner_gone(&self) {
@@ -63,5 +98,35 @@ impl Slots {
     /// Has a slot ended whose own init does not answer.
     pub(crate) async fn destroy(&self, slot: SlotNumber) -> Result<(), EngineError> {
         self.spawner.destroy(slot).await
+    }
+}
+
+/// Whether a runtime that has started already would not do: it was asked for, or a variable is
+/// given that a runtime looks at only when it starts.
+fn needs_new(language: &Language, execution: &Execution) -> bool {
+    execution.freshness == Freshness::Strict
+        || execution.env.iter().any(|(name, _)| language.reads_at_start(name))
+}
+
+/// Has a slot made, and waits until it is ready.
+async fn make(spawner: &Spawner, spec: SlotSpec) -> Result<Slot, EngineError> {
+    let (number, ends) = spawner.make(spec).await?;
+    let SlotEnds { control, stdin, stdout, stderr, code, cgroup } = ends;
+    let control = Control::new(control)
+        .map_err(|source| EngineError::System { doing: "watch a slot", source })?;
+    match control.receive().await? {
+        Report::Ready => {}
+        Report::Broken(broken) => return Err(broken.into()),
+        Report::Exited { .. } => return Err(EngineError::InitGone),
+    }
+    Ok(Slot { number, control, ends: Ends { stdin, stdout, stderr, code }, cgroup })
+}
+
+/// Returns how a slot of the pool is launched.
+fn launch_warm(language: &Language, zygote: Option<u64>) -> Launch {
+    match (&language.warm, zygote) {
+        (Warm::Fork(_), Some(zygote)) => Launch::Fork { zygote },
+        (Warm::Park(program), _) => Launch::Park { program: program.clone() },
+        (Warm::Wait | Warm::Never | Warm::Fork(_), _) => language.launch_anew(),
     }
 }

@@ -1,14 +1,14 @@
 //! The daemon's side of the spawner: orders out, notices in.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use isolate::{
-    plan::SlotSpec,
+    plan::{Program, SlotSpec},
     posture::Posture,
     slot::SlotEnds,
     socket::PacketSocket,
@@ -41,6 +41,8 @@ struct State {
     next_slot: u64,
     being_made: HashMap<u64, oneshot::Sender<Result<SlotEnds, EngineError>>>,
     is_closing: bool,
+    next_zygote: u64,
+    zygotes: HashSet<u64>,
 }
 
 /// The number of a slot, by which the spawner knows it.
@@ -94,6 +96,37 @@ impl Spawner {
         Ok((SlotNumber(slot), ends))
     }
 
+    /// Adds a file to the root of all slots that are made from now on.
+    pub(crate) async fn add_file(&self, path: &str, content: &[u8]) -> Result<(), EngineError> {
+        let (path, content) = (path.to_owned(), content.to_vec());
+        self.order(&Order::AddFile { path, content }).await
+    }
+
+    /// Returns a number for a zygote, which counts as there from now on.
+    pub(crate) fn new_zygote(&self) -> u64 {
+        let mut state = self.state();
+        state.next_zygote += 1;
+        let zygote = state.next_zygote;
+        state.zygotes.insert(zygote);
+        zygote
+    }
+
+    pub(crate) fn has_zygote(&self, zygote: u64) -> bool {
+        self.state().zygotes.contains(&zygote)
+    }
+
+    pub(crate) async fn start_zygote(
+        &self,
+        zygote: u64,
+        program: Program,
+    ) -> Result<(), EngineError> {
+        self.order(&Order::StartZygote { zygote, program }).await
+    }
+
+    pub(crate) async fn end_zygote(&self, zygote: u64) -> Result<(), EngineError> {
+        self.order(&Order::EndZygote { zygote }).await
+    }
+
     /// Lets the spawner go. It ends every slot, and then itself.
     pub(crate) fn close(&self) {
         self.state().is_closing = true;
@@ -140,7 +173,10 @@ impl Spawner {
             Notice::Hello { posture } => drop(self.shared.posture.send_replace(Some(posture))),
             Notice::Made { slot, cgroup } => self.answer(slot, || ends(cgroup, fds)),
             Notice::Failed { slot, broken } => self.answer(slot, || Err(broken.into())),
-            Notice::ZygoteGone { zygote } => tracing::debug!(zygote, "zygote gone"),
+            Notice::ZygoteGone { zygote } => {
+                tracing::debug!(zygote, "zygote gone");
+                self.state().zygotes.remove(&zygote);
+            }
             Notice::Gone { slot } => tracing::trace!(slot, "slot gone"),
         }
     }

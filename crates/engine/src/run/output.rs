@@ -1,6 +1,9 @@
 //! Output: read in order, counted to the byte, cut exactly at the limit.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    os::fd::AsFd,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 use model::execution::Stream;
 use tokio::{
@@ -59,6 +62,27 @@ impl Budget {
     }
 }
 
+/// Whether a program has written everything, although its pipes are still open.
+#[derive(Debug, Default)]
+pub(super) struct LastWords {
+    are_written: AtomicBool,
+    notify: Notify,
+}
+
+impl LastWords {
+    pub(super) fn are_written(&self) {
+        self.are_written.store(true, Ordering::Release);
+        self.notify.notify_waiters();
+    }
+
+    async fn wait(&self) {
+        let notified = self.notify.notified();
+        if !self.are_written.load(Ordering::Acquire) {
+            notified.await;
+        }
+    }
+}
+
 /// Hands on what comes down one pipe, until its end or the limit. While the client does not take
 /// what is there already, nothing is read, and the program waits.
 pub(super) async fn pump(
@@ -66,23 +90,31 @@ pub(super) async fn pump(
     mut pipe: pipe::Receiver,
     budget: &Budget,
     events: &mpsc::Sender<Event>,
+    last_words: &LastWords,
 ) {
     loop {
         let Ok(room) = events.reserve().await else { return };
         let mut data = Vec::with_capacity(CHUNK);
-        match pipe.read_buf(&mut data).await {
-            Ok(0) | Err(_) => return,
-            Ok(read) => {
-                let taken = budget.take(read);
-                data.truncate(taken);
-                data.shrink_to(SMALL);
-                if !data.is_empty() {
-                    room.send(Event::Output { stream, data });
-                }
-                if taken < read {
-                    return;
-                }
+        let read = tokio::select! {
+            biased;
+            read = pipe.read_buf(&mut data) => read.unwrap_or_default(),
+            // The runtime may not have heard yet of what is in the pipe, so we look ourselves.
+            () = last_words.wait() => {
+                rustix::io::read(pipe.as_fd(), rustix::buffer::spare_capacity(&mut data))
+                    .unwrap_or_default()
             }
+        };
+        if read == 0 {
+            return;
+        }
+        let taken = budget.take(read);
+        data.truncate(taken);
+        data.shrink_to(SMALL);
+        if !data.is_empty() {
+            room.send(Event::Output { stream, data });
+        }
+        if taken < read {
+            return;
         }
     }
 }

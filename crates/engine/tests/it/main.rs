@@ -10,3 +10,5 @@ mod executions;
 mod node;
 #[cfg(test)]
 mod siblings;
+#[cfg(test)]
+mod slots;

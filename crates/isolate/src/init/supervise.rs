@@ -72,7 +72,11 @@ fn watch(control: &PacketSocket, ready: &Ready) -> Result<Option<Report>, Errno>
         {
             kill_all()?;
             let seen = watch.seen();
-            return Ok(Some(Report::Exited { exit: Exit::Code(code.into()), seen, all_gone: false }));
+            return Ok(Some(Report::Exited {
+                exit: Exit::Code(code.into()),
+                seen,
+                all_gone: false,
+            }));
         }
         if happened.child {
             while sys::signal::next(&ready.signals)?.is_some() {}

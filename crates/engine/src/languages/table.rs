@@ -1,0 +1,87 @@
+//! The rows that are built in.
+
+use isolate::plan::{Program, WORKSPACE};
+use model::units::ByteSize;
+
+use super::{Language, Warm, base_env};
+
+/// Where our own files for a runtime are in a slot.
+const OURS: &str = "/run/ringfence";
+
+/// Variables that the dynamic loader and the C library look at when a program starts.
+const LOADER: [&str; 5] = ["LD_*", "GLIBC_TUNABLES", "MALLOC_*", "LANG", "LC_*"];
+
+/// Returns the rows whose runtimes are there.
+pub(super) fn rows(is_there: impl Fn(&str) -> bool) -> Vec<Language> {
+    let first = |programs: &[&str]| {
+        programs.iter().find(|program| is_there(program)).map(ToString::to_string)
+    };
+    [
+        first(&["/usr/bin/python3", "/usr/local/bin/python3"]).map(python),
+        first(&["/usr/bin/node", "/usr/local/bin/node"]).map(javascript),
+        first(&["/bin/bash", "/bin/sh"]).map(shell),
+        first(&["/usr/bin/elixir", "/usr/local/bin/elixir"]).map(elixir),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn python(program: String) -> Language {
+    let folder = format!("{OURS}/python");
+    let zygote = Program {
+        argv: vec![program.clone(), format!("{WORKSPACE}/main.py")],
+        env: base_env().into_iter().chain([format!("PYTHONPATH={folder}")]).collect(),
+    };
+    let file = |name: &str, content: &str| (format!("{folder}/{name}"), content.into());
+    Language {
+        warm: Warm::Fork(zygote),
+        pool_size: 8,
+        start_time_variables: start_time(&["PYTHON*", "HOME"]),
+        files: vec![
+            file("sitecustomize.py", include_str!("../../languages/python/park.py")),
+            file("zygote.py", include_str!("../../languages/python/zygote.py")),
+            file("leave.py", include_str!("../../languages/python/leave.py")),
+        ],
+        ..row("python", program, "main.py", ByteSize::mib(16))
+    }
+}
+
+fn javascript(program: String) -> Language {
+    Language {
+        start_time_variables: start_time(&["NODE_*", "UV_*", "HOME"]),
+        ..row("javascript", program, "main.js", ByteSize::mib(64))
+    }
+}
+
+fn shell(program: String) -> Language {
+    Language {
+        warm: Warm::Wait,
+        pool_size: 4,
+        ..row("shell", program, "main.sh", ByteSize::mib(16))
+    }
+}
+
+fn elixir(program: String) -> Language {
+    Language {
+        start_time_variables: start_time(&["ERL_*", "ELIXIR_*", "HOME"]),
+        ..row("elixir", program, "main.exs", ByteSize::mib(128))
+    }
+}
+
+fn row(name: &str, program: String, file: &str, min_memory: ByteSize) -> Language {
+    Language {
+        name: name.to_owned(),
+        min_memory,
+        command: vec![program],
+        file: file.to_owned(),
+        warm: Warm::Never,
+        pool_size: 0,
+        start_time_variables: Vec::new(),
+        files: Vec::new(),
+    }
+}
+
+fn start_time(own: &[&str]) -> Vec<String> {
+    LOADER.iter().chain(own).map(ToString::to_string).collect()
+}
