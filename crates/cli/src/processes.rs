@@ -3,7 +3,6 @@
 
 use std::{
     fs::{self, File},
-    hash::{DefaultHasher, Hash as _, Hasher as _},
     io::{Read as _, Seek as _, Write as _},
     os::{
         fd::{AsFd, AsRawFd as _, OwnedFd},
@@ -35,7 +34,7 @@ pub(crate) struct Handed {
 /// Starts the daemon beside this process, and becomes the spawner. Returns when both are done.
 pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCode> {
     let is_root = rustix::process::geteuid().is_root();
-    let instance = instance_name(&config.data);
+    let instance = instance_name();
     // Before the daemon is started: it belongs in the same cgroup as the spawner.
     let cgroups = Cgroups::open(&instance);
     if let Err(error) = &cgroups {
@@ -55,8 +54,10 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
     if !is_root {
         enter_user_namespace()?;
     }
-    let settings = Settings { scratch, ids: is_root.then_some(IdRange::DEFAULT) };
+    let settings = Settings { scratch: scratch.clone(), ids: is_root.then_some(IdRange::DEFAULT) };
     let exit = Spawner::new(&settings, cgroups)?.run(&ours, Daemon::new(pid))?;
+    // It was only a place to mount on.
+    let _ = fs::remove_dir(scratch);
     Ok(match exit {
         Some(Exit::Code(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Some(Exit::Signal(_)) | None => ExitCode::FAILURE,
@@ -67,23 +68,30 @@ const NO_CGROUPS: &str = "the kernel could not limit what code uses. Run the ser
     a cgroup of its own (systemd-run --user --scope -p Delegate=yes ringfence serve), or allow \
     weaker limits by name with --allow-soft-limits";
 
-/// Servers with other data directories have other names.
-fn instance_name(data: &Path) -> String {
-    let mut hasher = DefaultHasher::new();
-    fs::canonicalize(data).unwrap_or_else(|_| data.to_owned()).hash(&mut hasher);
-    format!("ringfence-{:016x}", hasher.finish())
+/// No two servers have the same name, not even two that want the same data directory: only one
+/// of them gets it, and the other must not touch what is the first one's.
+fn instance_name() -> String {
+    format!("ringfence-{}", std::process::id())
 }
 
 /// Returns a directory to put the root of slots together on. For root it is not in the data
 /// directory, because the daemon could change what is there.
 fn scratch_directory(config: &Config, instance: &str, is_root: bool) -> anyhow::Result<PathBuf> {
-    let scratch = if is_root {
-        Path::new("/run/ringfence").join(instance)
-    } else {
-        config.data.join("slots")
-    };
+    let place = if is_root { Path::new("/run/ringfence") } else { config.data.as_path() };
+    remove_left_behind(place);
+    let scratch = place.join(instance);
     fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
     Ok(scratch)
+}
+
+/// Removes the directories of servers that were killed. They are empty.
+fn remove_left_behind(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().filter_map(Result::ok) {
+        let name = entry.file_name();
+        if name.to_str().is_some_and(isolate::cgroup::is_of_the_dead) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
 }
 
 fn start_daemon(

@@ -104,19 +104,14 @@ impl Language {
         Launch::Exec { program: Program { argv, env: base_env() }, code_path }
     }
 
-    /// Returns what a slot for this language looks like.
-    pub(crate) fn slot_spec(&self, launch: Launch) -> SlotSpec {
-        SlotSpec {
-            launch,
-            disk: DISK,
-            max_processes: max_processes(),
-            max_open_files: MAX_OPEN_FILES,
-        }
-    }
-
     fn code_path(&self) -> String {
         format!("{WORKSPACE}/{}", self.file)
     }
+}
+
+/// Returns what a slot of any language looks like, but for its program.
+pub(crate) fn slot_spec(launch: Launch) -> SlotSpec {
+    SlotSpec { launch, disk: DISK, max_processes: max_processes(), max_open_files: MAX_OPEN_FILES }
 }
 
 fn base_env() -> Vec<String> {

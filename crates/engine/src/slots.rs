@@ -15,7 +15,7 @@ use model::execution::{Execution, Freshness};
 
 use crate::{
     EngineError,
-    languages::{Language, Languages, Warm},
+    languages::{Language, Languages, Warm, slot_spec},
     spawner::{Control, SlotNumber, Spawner},
     tasks::Tasks,
 };
@@ -75,7 +75,7 @@ impl Slots {
         let pool = self.pools.get(&language.name).filter(|_| !needs_new(language, execution));
         match pool {
             Some(pool) => pool.take().await,
-            None => make(&self.spawner, language.slot_spec(language.launch_anew())).await,
+            None => make(&self.spawner, slot_spec(language.launch_anew())).await,
         }
     }
 

@@ -10,7 +10,7 @@ pub mod handles;
 
 pub use group::Group;
 
-use std::os::fd::OwnedFd;
+use std::{ffi::CString, os::fd::OwnedFd};
 
 use rustix::{
     fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, unlinkat},
@@ -119,7 +119,7 @@ fn open_v2(mounted: &Mounted, name: &str) -> Result<Tree, CgroupError> {
     }
     write_at(&parent, "cgroup.subtree_control", "+memory +pids +cpu").map_err(not_ours)?;
     let dir = make_dir(&parent, name).map_err(not_ours)?;
-    clear(&dir);
+    clear(&parent);
     write_at(&dir, "cgroup.subtree_control", "+memory +pids +cpu").map_err(not_ours)?;
     Ok(Tree { dir, parent, role: Role::V2 })
 }
@@ -148,7 +148,7 @@ fn open_v1(mounted: &[Mounted], name: &str) -> Result<Vec<Tree>, CgroupError> {
         let not_ours = |errno| CgroupError::NotOurs { path: mounted.path.clone(), errno };
         let parent = open_dir(CWD, &mounted.path).map_err(not_ours)?;
         let dir = make_dir(&parent, name).map_err(not_ours)?;
-        clear(&dir);
+        clear(&parent);
         trees.push(Tree { dir, parent, role: Role::V1(controllers) });
     }
     Ok(trees)
@@ -157,7 +157,7 @@ fn open_v1(mounted: &[Mounted], name: &str) -> Result<Vec<Tree>, CgroupError> {
 fn open_kill_only(mounted: &Mounted, name: &str) -> Result<Tree, Errno> {
     let parent = open_dir(CWD, &mounted.path)?;
     let dir = make_dir(&parent, name)?;
-    clear(&dir);
+    clear(&parent);
     Ok(Tree { dir, parent, role: Role::KillOnly })
 }
 
@@ -170,14 +170,38 @@ impl Drop for Cgroups {
     }
 }
 
-/// Removes what a server of this name left behind when it was killed.
-fn clear(dir: &OwnedFd) {
-    for entry in Dir::read_from(dir).into_iter().flatten().filter_map(Result::ok) {
-        if entry.file_type() == FileType::Directory && entry.file_name() != c"." {
-            // One with a process in it stays, and its limits with it.
-            let _ = unlinkat(dir, entry.file_name(), AtFlags::REMOVEDIR);
+/// Whether this is the name of a server whose process is gone: `ringfence-PID`.
+pub fn is_of_the_dead(name: &str) -> bool {
+    let pid = name.strip_prefix("ringfence-").and_then(|pid| pid.parse::<u32>().ok());
+    pid.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+}
+
+/// Removes what servers left behind that were killed.
+fn clear(parent: &OwnedFd) {
+    for name in folders(parent) {
+        if name.to_str().is_ok_and(is_of_the_dead)
+            && let Ok(dead) = rustix::fs::openat(parent, &*name, DIRECTORY, Mode::empty())
+        {
+            for slot in folders(&dead) {
+                // One with a process in it stays, and its limits with it.
+                let _ = unlinkat(&dead, &*slot, AtFlags::REMOVEDIR);
+            }
+            let _ = unlinkat(parent, &*name, AtFlags::REMOVEDIR);
         }
     }
+}
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+fn folders(dir: &OwnedFd) -> Vec<CString> {
+    Dir::read_from(dir)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type() == FileType::Directory)
+        .map(|entry| entry.file_name().to_owned())
+        .filter(|name| !matches!(name.to_bytes(), b"." | b".."))
+        .collect()
 }
 
 fn open_dir(at: impl std::os::fd::AsFd, path: &str) -> Result<OwnedFd, Errno> {

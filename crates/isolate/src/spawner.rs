@@ -84,6 +84,8 @@ pub struct Spawner {
     init_filter: Vec<u8>,
     slots: HashMap<u64, Slot>,
     zygotes: HashMap<u64, Zygote>,
+    /// Slots that never came to be, but whose processes are not all gone.
+    dying: Vec<(u32, Option<Group>)>,
     events: OwnedFd,
     outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
 }
@@ -158,6 +160,7 @@ impl Spawner {
             init_filter: crate::seccomp::for_init()?,
             slots: HashMap::new(),
             zygotes: HashMap::new(),
+            dying: Vec::new(),
             events: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(doing("watch events"))?,
             outbox: VecDeque::new(),
         })
@@ -189,7 +192,7 @@ impl Spawner {
                         }
                     }
                     About::Signal => self.handle_signals(&signals, &mut daemon)?,
-                    About::Zygote(number) => self.hear_zygote(number)?,
+                    About::Zygote(number) => self.hear_zygote(number),
                     About::Slot(number) => self.clear_away(number)?,
                 }
             }
@@ -274,7 +277,7 @@ impl Spawner {
             }
             Err(broken) => {
                 // Init has not been let in yet, so the group is empty; it ends with its socket.
-                self.forget(parts.id, parts.group.as_ref());
+                self.forget(parts.id, parts.group);
                 Err(broken)
             }
         }
@@ -282,13 +285,14 @@ impl Spawner {
 
     fn ask_zygote(&mut self, zygote: u64, parts: Parts, spec: &SlotSpec) -> Result<(), Broken> {
         let Some(mut found) = self.zygotes.remove(&zygote) else {
-            self.forget(parts.id, parts.group.as_ref());
+            self.forget(parts.id, parts.group);
             return Err(Broken { step: Step::Fork, errno: libc::ESRCH });
         };
         let asked = found.ask(self, parts, spec);
         self.zygotes.insert(zygote, found);
-        asked.map_err(|(parts, broken)| {
-            self.forget(parts.id, parts.group.as_ref());
+        asked.map_err(|failed| {
+            let (parts, broken) = *failed;
+            self.forget(parts.id, parts.group);
             broken
         })
     }
@@ -318,37 +322,48 @@ impl Spawner {
         Ok(())
     }
 
-    fn hear_zygote(&mut self, number: u64) -> Result<(), SpawnerError> {
+    fn hear_zygote(&mut self, number: u64) {
         while let Some(answer) = self.zygotes.get_mut(&number).and_then(Zygote::answer) {
             match answer {
                 Answer::Forked { parts, pidfd } => self.add(parts, None, pidfd),
-                Answer::Failed { parts, broken } => self.fail(&parts, broken),
+                Answer::Failed { parts, broken } => self.fail(parts, broken),
                 Answer::Gone => self.lose_zygote(number),
             }
         }
-        Ok(())
     }
 
     fn lose_zygote(&mut self, number: u64) {
         let Some(zygote) = self.zygotes.remove(&number) else { return };
         for parts in zygote.end() {
-            self.fail(&parts, Broken { step: Step::Fork, errno: libc::ESRCH });
+            self.fail(parts, Broken { step: Step::Fork, errno: libc::ESRCH });
         }
         self.post(&Notice::ZygoteGone { zygote: number }, Vec::new());
     }
 
-    fn fail(&mut self, parts: &Parts, broken: Broken) {
-        self.forget(parts.id, parts.group.as_ref());
-        self.post(&Notice::Failed { slot: parts.number, broken }, Vec::new());
+    fn fail(&mut self, parts: Parts, broken: Broken) {
+        let slot = parts.number;
+        self.forget(parts.id, parts.group);
+        self.post(&Notice::Failed { slot, broken }, Vec::new());
     }
 
     /// Gives back what a slot had that never came to be.
-    fn forget(&mut self, id: u32, group: Option<&Group>) {
-        if let (Some(cgroups), Some(group)) = (&self.cgroups, group) {
-            // If a process is in it after all, the next start of a server clears it.
-            let _ = cgroups.remove(group);
+    fn forget(&mut self, id: u32, group: Option<Group>) {
+        let removed = match (&self.cgroups, &group) {
+            (Some(cgroups), Some(group)) => cgroups.remove(group),
+            _ => Ok(()),
+        };
+        match removed {
+            Ok(()) => self.ids.give_back(id),
+            // Its zygote has let processes into it and died; they are about to.
+            Err(_) => self.dying.push((id, group)),
         }
-        self.ids.give_back(id);
+    }
+
+    /// Tries again for those that still had processes the last time.
+    fn forget_the_dying(&mut self) {
+        for (id, group) in std::mem::take(&mut self.dying) {
+            self.forget(id, group);
+        }
     }
 
     fn identity(&self) -> Identity {
@@ -379,6 +394,7 @@ impl Spawner {
         while let Some((pid, status)) = reaped(WaitOptions::NOHANG)? {
             self.note_end(pid, status, daemon)?;
         }
+        self.forget_the_dying();
         Ok(())
     }
 
@@ -422,13 +438,16 @@ impl Spawner {
             self.clear_away(number)?;
         }
         let zygotes: Vec<u64> = self.zygotes.keys().copied().collect();
-        zygotes.into_iter().for_each(|number| self.lose_zygote(number));
+        for number in zygotes {
+            self.lose_zygote(number);
+        }
         let is_there = |daemon: Option<Daemon>| daemon.is_some_and(|d| d.exit().is_none());
         while !self.slots.is_empty() || is_there(daemon) {
             let Some((pid, status)) = reaped(WaitOptions::empty())? else { break };
             self.note_end(pid, status, &mut daemon)?;
         }
         while reaped(WaitOptions::empty())?.is_some() {}
+        self.forget_the_dying();
         Ok(daemon.and_then(Daemon::exit))
     }
 }

@@ -7,6 +7,7 @@ to free them, which is many times the work of a short program.
 """
 
 import atexit
+import ctypes
 import gc
 import sys
 
@@ -27,8 +28,12 @@ def prepare(native, given):
 
 
 def keep_everything():
-    """Lets no object that exists now be freed, or looked at by the collector, ever again."""
+    """Lets no object that exists now be freed, or looked at by the collector, ever again: but for the main module."""
     gc.collect()
-    everything = gc.get_objects()
+    main = {id(sys.modules["__main__"]), id(vars(sys.modules["__main__"]))}
+    everything = [thing for thing in gc.get_objects() if id(thing) not in main]
     everything.append(everything)
     gc.freeze()
+    for address in main:  # Tracked anew, they are the collector's again, and with them what the program puts there.
+        ctypes.pythonapi.PyObject_GC_UnTrack(ctypes.c_void_p(address))
+        ctypes.pythonapi.PyObject_GC_Track(ctypes.c_void_p(address))

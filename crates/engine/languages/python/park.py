@@ -57,6 +57,7 @@ def main():
     here = os.path.dirname(__file__)
     os.environ.pop("PYTHONPATH", None)
     sys.path.remove(here)
+    sys.path_importer_cache.pop(here, None)
     finish_site()
     is_zygote = stat.S_ISSOCK(os.fstat(3).st_mode)
     ours = ["leave", "zygote"] if is_zygote else []
@@ -64,7 +65,6 @@ def main():
     sys.path.insert(0, here)
     preloaded.load(NEEDED + (os.environ.pop("RINGFENCE_PRELOAD", None) or PRELOAD).split() + ours)
     sys.path.remove(here)
-    sys.path_importer_cache.pop(here, None)
     leave, zygote = (sys.modules.pop(name) for name in ours) if ours else (None, None)
 
     sys.stdout.reconfigure(line_buffering=True)  # Output is streamed, also into a pipe.
@@ -110,6 +110,7 @@ class Preloaded:
 
     def __init__(self):
         self.native = set(sys.modules)  # what a plain start has loaded as well
+        self.folders = set(sys.path_importer_cache)
         self.modules = {}  # name -> module, not yet handed over
         self.imports = {}  # name -> names that loading it imports, in order
         self.at_exit = {}  # name -> arguments of its calls of `atexit.register`
@@ -129,6 +130,7 @@ class Preloaded:
 
         def noting_load(spec):
             note(spec.name)
+            known.add(spec.name)
             loading.append(spec.name)
             try:
                 module = load(spec)
@@ -179,6 +181,8 @@ class Preloaded:
             if parent and vars(parent).get(child) is module:
                 delattr(parent, child)
                 self.parents[name] = parent
+        for folder in set(sys.path_importer_cache) - self.folders:
+            del sys.path_importer_cache[folder]
         self.finders = list(sys.meta_path)
         self.list_directory = os.listdir
         self.standard = os.path.dirname(os.__file__)

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::{Slot, launch_warm, make, zygote::Zygotes};
 use crate::{
     EngineError,
-    languages::{Language, Warm},
+    languages::{Language, Warm, slot_spec},
     spawner::Spawner,
     tasks::Tasks,
 };
@@ -91,7 +91,7 @@ impl Pool {
                 None => None,
             };
             let launch = launch_warm(&self.language, zygote);
-            make(&self.spawner, self.language.slot_spec(launch)).await
+            make(&self.spawner, slot_spec(launch)).await
         };
         match warm.await {
             Err(error) if self.is_waited_for() => {
@@ -101,7 +101,7 @@ impl Pool {
                     "no slot could be made ahead; making one anew"
                 );
                 let launch = self.language.launch_anew();
-                make(&self.spawner, self.language.slot_spec(launch)).await
+                make(&self.spawner, slot_spec(launch)).await
             }
             made => made,
         }

@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
     net::SendFlags,
     pipe::{PipeFlags, pipe_with},
-    process::Pid,
+    process::{Pid, Signal, pidfd_send_signal},
 };
 
 use super::{Slot, Spawner, process};
@@ -112,7 +112,7 @@ impl Parts {
                 })
             }
             (Err(errno), _, _) | (_, Err(errno), _) | (_, _, Err(errno)) => {
-                spawner.forget(id, group.as_ref());
+                spawner.forget(id, group);
                 Err(Broken::at(Step::Plan)(errno))
             }
         }
@@ -149,8 +149,11 @@ pub(super) fn fork_init(
     spec: &SlotSpec,
 ) -> Result<(Pid, OwnedFd), Broken> {
     let map = process::slot_map(spawner.identity(), parts.id);
-    let (pid, pidfd) = fork(spawner, &parts.for_init, &map)?;
-    parts.send_plan(spawner, spec).map_err(Broken::at(Step::Plan))?;
+    let (pid, pidfd) = fork(spawner, &parts.for_init, &parts.for_daemon, &map)?;
+    parts.send_plan(spawner, spec).map_err(|errno| {
+        kill(&pidfd);
+        Broken::at(Step::Plan)(errno)
+    })?;
     Ok((pid, pidfd))
 }
 
@@ -172,7 +175,7 @@ pub(super) fn zygote(spawner: &Spawner, program: Program) -> Result<ZygoteParts,
     pipes.theirs.pop();
     pipes.theirs.push(for_zygote.into_fd());
     let map = process::zygote_map(spawner.ids.range());
-    let (_pid, pidfd) = fork(spawner, &for_init, &map)?;
+    let (_pid, pidfd) = fork(spawner, &for_init, &control, &map)?;
     let spec = SlotSpec {
         launch: Launch::Zygote { program },
         disk: Disk { bytes: 16 << 20, inodes: 1024 },
@@ -181,19 +184,40 @@ pub(super) fn zygote(spawner: &Spawner, program: Program) -> Result<ZygoteParts,
     };
     let plan = plan_for(spawner, &spec);
     let fds: Vec<&OwnedFd> = pipes.theirs.iter().collect();
-    send(spawner, &plan, &control, &fds).map_err(at)?;
+    send(spawner, &plan, &control, &fds).map_err(|errno| {
+        kill(&pidfd);
+        at(errno)
+    })?;
     Ok(ZygoteParts { pidfd, control, socket, pipes: pipes.ours })
 }
 
-fn fork(spawner: &Spawner, for_init: &PacketSocket, map: &str) -> Result<(Pid, OwnedFd), Broken> {
+/// Forks a process that becomes init once there is a plan in `ours`, which is its end of `other`.
+fn fork(
+    spawner: &Spawner,
+    ours: &PacketSocket,
+    other: &PacketSocket,
+    map: &str,
+) -> Result<(Pid, OwnedFd), Broken> {
     let at = Broken::at(Step::Fork);
     match sys::process::fork(sys::process::ALL_NAMESPACES).map_err(&at)? {
         Fork::Parent { child, pidfd } => {
-            process::map_ids(child, map).map_err(at)?;
+            process::map_ids(child, map).map_err(|errno| {
+                kill(&pidfd);
+                at(errno)
+            })?;
             Ok((child, pidfd))
         }
-        Fork::Child => become_init(spawner, for_init, spawner.identity()),
+        Fork::Child => {
+            // Else it would never see that nobody is at the other end any more.
+            sys::process::let_go(other.as_fd());
+            become_init(spawner, ours, spawner.identity())
+        }
     }
+}
+
+fn kill(pidfd: &OwnedFd) {
+    // It may be gone already.
+    let _ = pidfd_send_signal(pidfd, Signal::KILL);
 }
 
 fn plan_for(spawner: &Spawner, spec: &SlotSpec) -> Plan {

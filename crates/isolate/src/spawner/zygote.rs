@@ -64,20 +64,20 @@ impl Zygote {
         spawner: &Spawner,
         parts: Parts,
         spec: &SlotSpec,
-    ) -> Result<(), (Parts, Broken)> {
+    ) -> Result<(), Box<(Parts, Broken)>> {
         match self.try_ask(spawner, &parts, spec) {
             Ok(()) => {
                 self.asked.push_back(parts);
                 Ok(())
             }
-            Err(errno) => Err((parts, Broken::at(Step::Fork)(errno))),
+            Err(errno) => Err(Box::new((parts, Broken::at(Step::Fork)(errno)))),
         }
     }
 
     fn try_ask(&self, spawner: &Spawner, parts: &Parts, spec: &SlotSpec) -> Result<(), Errno> {
         parts.send_plan(spawner, spec)?;
         let procs = parts.group.as_ref().map_or(Ok(Vec::new()), Group::procs)?;
-        let order = order(spawner, parts.id, spec, procs.len())?;
+        let order = order(spawner, parts.id, spec, procs.len());
         let mut fds: Vec<BorrowedFd<'_>> = vec![spawner.init.as_fd(), parts.for_init.as_fd()];
         fds.extend(parts.pipes.theirs.iter().chain(&procs).map(AsFd::as_fd));
         self.socket.send(&order, &fds, SendFlags::DONTWAIT)
@@ -115,7 +115,7 @@ impl AsFd for Zygote {
 }
 
 /// Writes one order: how to clone, who to be, what to give up.
-fn order(spawner: &Spawner, id: u32, spec: &SlotSpec, cgroups: usize) -> Result<Vec<u8>, Errno> {
+fn order(spawner: &Spawner, id: u32, spec: &SlotSpec, cgroups: usize) -> Vec<u8> {
     let identity = spawner.identity();
     let map = process::forked_map(identity, id, spawner.ids.range());
     let limits =
@@ -141,7 +141,7 @@ fn order(spawner: &Spawner, id: u32, spec: &SlotSpec, cgroups: usize) -> Result<
         order.extend(length(part.len()));
         order.extend_from_slice(part);
     }
-    Ok(order)
+    order
 }
 
 fn length(bytes: usize) -> [u8; 4] {

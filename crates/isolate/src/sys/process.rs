@@ -178,3 +178,9 @@ pub fn limit(kind: u32, value: u64) -> Result<(), Errno> {
     // SAFETY: `limit` is a live `rlimit`, which the call only reads.
     check(unsafe { libc::setrlimit(kind, &raw const limit) }.into()).map(drop)
 }
+
+/// In a forked child that is about to exec: closes what it inherited and must not hold.
+pub fn let_go(fd: BorrowedFd<'_>) {
+    // SAFETY: the child never drops the owner of this descriptor: it execs or exits.
+    unsafe { libc::close(fd.as_raw_fd()) };
+}
