@@ -26,6 +26,8 @@ enum Command {
     Run(commands::run::Run),
     /// Create, list and revoke API keys.
     Key(commands::key::Key),
+    /// Say what this machine can do, what is missing, and the fix.
+    Doctor(commands::doctor::Doctor),
 }
 
 fn main() -> ExitCode {
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Run(run) => run.run(),
         Command::Key(key) => key.run(),
+        Command::Doctor(doctor) => doctor.run(),
     };
     done.unwrap_or_else(|error| {
         output::complain(&format!("{error:#}"));

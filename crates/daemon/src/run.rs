@@ -32,6 +32,8 @@ pub struct Ready {
     pub admin_key_file: PathBuf,
     /// Whether that key was made just now.
     pub is_first_start: bool,
+    /// What slots are made of here, and which languages there are, for those who look at it.
+    pub machine: serde_json::Value,
 }
 
 /// Why the server could not start.
@@ -77,6 +79,7 @@ pub async fn run(
         url: format!("http://{address}"),
         admin_key_file: keys::admin_key_file(&config.data),
         is_first_start: made.is_some(),
+        machine: describe(&engine),
     };
     tracing::info!(%address, data = %config.data.display(), "serving");
     announce(&ready).map_err(RunError::Announce)?;
@@ -100,6 +103,14 @@ async fn start_engine(config: &Config, spawner: OwnedFd) -> Result<Engine, Engin
     let engine = Engine::start(settings, spawner).await?;
     tracing::info!(posture = ?engine.posture(), "engine started");
     Ok(engine)
+}
+
+fn describe(engine: &Engine) -> serde_json::Value {
+    let languages: Vec<(&str, &str)> = engine
+        .languages()
+        .map(|row| (row.name.as_str(), row.command.first().map_or("", String::as_str)))
+        .collect();
+    serde_json::json!({ "posture": engine.posture(), "languages": languages })
 }
 
 /// Tells whether this process has the rights of root.

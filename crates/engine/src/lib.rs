@@ -95,6 +95,11 @@ impl Engine {
         self.inner.languages.get(name)
     }
 
+    /// Returns the languages whose runtimes are installed.
+    pub fn languages(&self) -> impl Iterator<Item = &Language> {
+        self.inner.languages.iter()
+    }
+
     /// Returns which layers of isolation are active on this machine.
     pub fn posture(&self) -> &Posture {
         &self.inner.posture

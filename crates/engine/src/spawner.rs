@@ -14,7 +14,10 @@ use isolate::{
     socket::PacketSocket,
     wire::{self, CgroupFile, Notice, Order},
 };
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendFlags},
+};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     sync::{oneshot, watch},
@@ -234,9 +237,15 @@ impl Control {
         let packet = wire::encode(command).map_err(EngineError::InitConfused)?;
         match self.socket.get_ref().send(&packet, &[], SendFlags::DONTWAIT) {
             // Init is gone; the next read says so.
-            Ok(()) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),
+            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
             Err(errno) => Err(EngineError::System { doing: "command init", source: errno.into() }),
         }
+    }
+
+    /// Whether init is gone. A slot that waits has nothing else to say.
+    pub(crate) fn is_closed(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        !matches!(rustix::net::recv(self.socket.get_ref(), &mut [0; 1], flags), Err(Errno::AGAIN))
     }
 
     /// Returns the next report.

@@ -98,6 +98,15 @@ struct Slot {
     pidfd: OwnedFd,
     group: Option<Group>,
     id: u32,
+    /// What it was forked from. It lives in a pid namespace below that one's, and dies with it.
+    zygote: Option<u64>,
+}
+
+/// Who made a slot's processes.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    Fork(Pid),
+    Zygote(u64),
 }
 
 /// What an event is about.
@@ -246,7 +255,10 @@ impl Spawner {
             Order::AddFile { path, content } => Ok(self.template.add_file(&path, &content)?),
             Order::StartZygote { zygote, program } => self.start_zygote(zygote, program),
             Order::EndZygote { zygote } => {
-                self.lose_zygote(zygote);
+                if let Some(zygote) = self.zygotes.get_mut(&zygote) {
+                    zygote.retire();
+                }
+                self.end_if_unused(zygote);
                 Ok(())
             }
             Order::Make { slot, spec } => {
@@ -272,7 +284,7 @@ impl Spawner {
         }
         match make::fork_init(self, &parts, spec) {
             Ok((pid, pidfd)) => {
-                self.add(parts, Some(pid), pidfd);
+                self.add(parts, Origin::Fork(pid), pidfd);
                 Ok(())
             }
             Err(broken) => {
@@ -298,9 +310,9 @@ impl Spawner {
     }
 
     /// Puts a slot that has its processes on the list, and hands the daemon its ends.
-    fn add(&mut self, parts: Parts, pid: Option<Pid>, pidfd: OwnedFd) {
+    fn add(&mut self, parts: Parts, origin: Origin, pidfd: OwnedFd) {
         let number = parts.number;
-        let (slot, ends) = parts.into_slot(pid, pidfd);
+        let (slot, ends) = parts.into_slot(origin, pidfd);
         if slot.pid.is_none() {
             // It is not our child, so no signal tells of its end.
             let about = About::Slot(number).data();
@@ -325,10 +337,19 @@ impl Spawner {
     fn hear_zygote(&mut self, number: u64) {
         while let Some(answer) = self.zygotes.get_mut(&number).and_then(Zygote::answer) {
             match answer {
-                Answer::Forked { parts, pidfd } => self.add(parts, None, pidfd),
+                Answer::Forked { parts, pidfd } => self.add(parts, Origin::Zygote(number), pidfd),
                 Answer::Failed { parts, broken } => self.fail(parts, broken),
                 Answer::Gone => self.lose_zygote(number),
             }
+        }
+    }
+
+    /// Ends a zygote that is to make no more slots, once those it made are gone.
+    fn end_if_unused(&mut self, number: u64) {
+        let is_retired = self.zygotes.get(&number).is_some_and(Zygote::is_retired);
+        let is_used = self.slots.values().any(|slot| slot.zygote == Some(number));
+        if is_retired && !is_used {
+            self.lose_zygote(number);
         }
     }
 
@@ -422,6 +443,9 @@ impl Spawner {
         }
         self.ids.give_back(slot.id);
         self.post(&Notice::Gone { slot: number }, Vec::new());
+        if let Some(zygote) = slot.zygote {
+            self.end_if_unused(zygote);
+        }
         Ok(())
     }
 

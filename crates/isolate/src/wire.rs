@@ -33,7 +33,7 @@ pub enum Order {
         zygote: u64,
         program: Program,
     },
-    /// Lets it end. Slots that were forked from it go on.
+    /// Lets it end, once the slots that were forked from it have.
     EndZygote {
         zygote: u64,
     },

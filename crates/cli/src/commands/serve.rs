@@ -156,7 +156,7 @@ fn announce_privately(ready: &Ready) -> io::Result<()> {
     let secret = keys::read_secret(&ready.admin_key_file)
         .map_err(io::Error::other)?
         .ok_or(io::ErrorKind::NotFound)?;
-    say(&private::ready_line(&ready.url, secret.reveal()))
+    say(&private::ready_line(&ready.url, secret.reveal(), &ready.machine))
 }
 
 /// Waits for a signal to stop, or for the end of standard input if we are somebody's own.

@@ -47,3 +47,15 @@ fn a_data_directory_has_one_server() {
     assert_ne!(second.code, Some(0));
     assert!(second.err.contains("in use by another ringfence process"), "{}", second.err);
 }
+
+#[test]
+fn the_doctor_says_what_this_machine_gives() {
+    let said = call(&["doctor"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    for name in ["kernel", "slots", "users", "limits", "python", "shell"] {
+        assert!(said.out.contains(name), "{said:?}");
+    }
+    let json = call(&["doctor", "--json"]);
+    let findings: Vec<serde_json::Value> = serde_json::from_str(&json.out).unwrap();
+    assert!(findings.iter().any(|finding| finding["name"] == "limits"), "{json:?}");
+}

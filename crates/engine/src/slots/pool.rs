@@ -57,8 +57,11 @@ impl Pool {
     pub(super) async fn take(self: &Arc<Self>) -> Result<Slot, EngineError> {
         let mine = {
             let mut state = self.state();
-            if let Some(slot) = state.ready.pop_front() {
-                return Ok(slot);
+            while let Some(slot) = state.ready.pop_front() {
+                // Its zygote may have died, and it with it.
+                if !slot.control.is_closed() {
+                    return Ok(slot);
+                }
             }
             let (slot, mine) = oneshot::channel();
             state.waiting.push_back(slot);

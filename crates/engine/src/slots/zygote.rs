@@ -11,7 +11,7 @@ use isolate::plan::Program;
 use crate::{EngineError, spawner::Spawner};
 
 /// How many slots one zygote makes, and for how long.
-const MAX_FORKS: u32 = 1000;
+const MAX_FORKS: u32 = 500;
 const MAX_AGE: Duration = Duration::from_mins(10);
 
 #[derive(Debug)]

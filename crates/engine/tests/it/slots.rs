@@ -43,3 +43,15 @@ async fn random_numbers_are_fresh_in_every_slot() {
         assert_ne!(a, b);
     }
 }
+
+#[tokio::test]
+async fn nothing_fails_when_a_zygote_is_replaced() {
+    let node = Node::start().await;
+    let mut seeds = std::collections::BTreeSet::new();
+    for _ in 0..600 {
+        let seen = node.run(python(SEED)).await;
+        assert_eq!(seen.outcome.status, model::execution::Status::Completed, "{seen:?}");
+        seeds.insert(seen.stdout);
+    }
+    assert!(seeds.len() > 1, "it was never replaced");
+}

@@ -14,7 +14,7 @@ use rustix::{
     process::{Pid, Signal, pidfd_send_signal},
 };
 
-use super::{Slot, Spawner, process};
+use super::{Origin, Slot, Spawner, process};
 use crate::{
     cgroup::Group,
     plan::{Broken, Disk, Identity, Launch, Plan, Program, Rlimits, SlotSpec, Step},
@@ -133,11 +133,15 @@ impl Parts {
     }
 
     /// Separates what the daemon gets from what the spawner keeps.
-    pub(super) fn into_slot(self, pid: Option<Pid>, pidfd: OwnedFd) -> (Slot, Ends) {
+    pub(super) fn into_slot(self, origin: Origin, pidfd: OwnedFd) -> (Slot, Ends) {
         let mut fds = vec![self.for_daemon.into_fd()];
         fds.extend(self.pipes.ours);
         fds.extend(self.cgroup_files);
-        let slot = Slot { pid, pidfd, group: self.group, id: self.id };
+        let (pid, zygote) = match origin {
+            Origin::Fork(pid) => (Some(pid), None),
+            Origin::Zygote(number) => (None, Some(number)),
+        };
+        let slot = Slot { pid, pidfd, group: self.group, id: self.id, zygote };
         (slot, Ends { cgroup: self.cgroup_kinds, fds })
     }
 }

@@ -37,6 +37,7 @@ pub(super) struct Zygote {
     _pipes: Vec<OwnedFd>,
     /// The slots that it has been asked for, in order.
     asked: VecDeque<Parts>,
+    is_retired: bool,
 }
 
 /// What a zygote answered.
@@ -55,6 +56,7 @@ impl Zygote {
             _control: parts.control,
             _pipes: parts.pipes,
             asked: VecDeque::new(),
+            is_retired: false,
         })
     }
 
@@ -100,7 +102,17 @@ impl Zygote {
         })
     }
 
-    /// Ends it. Slots that it has made go on; returns those that it has not.
+    /// Says that it is asked for no more.
+    pub(super) fn retire(&mut self) {
+        self.is_retired = true;
+    }
+
+    /// Whether it has made everything that it was ever to make.
+    pub(super) fn is_retired(&self) -> bool {
+        self.is_retired && self.asked.is_empty()
+    }
+
+    /// Ends it, and every slot that it has made; returns those that it has not.
     pub(super) fn end(self) -> VecDeque<Parts> {
         // It may be gone already.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);

@@ -1,0 +1,187 @@
+//! `ringfence doctor`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::{output::say, private};
+
+/// Says what this machine can do for isolation, what is missing, and how to get it.
+///
+/// Starts a server of its own for a moment, which makes real slots.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  ringfence doctor
+  ringfence doctor --json")]
+pub(crate) struct Doctor {
+    /// Write the findings as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, PartialEq, Eq)]
+struct Finding {
+    state: State,
+    name: &'static str,
+    detail: String,
+    fix: Option<&'static str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ok,
+    Weak,
+    Missing,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Weak => "weak",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+impl Doctor {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        let findings = match private::start_with(&["--allow-soft-limits"]) {
+            Ok(server) => findings(&server.machine),
+            Err(error) => vec![no_slots(format!("{error:#}"))],
+        };
+        if self.json {
+            say(&to_json(&findings).to_string())?;
+        } else {
+            for finding in &findings {
+                say(&to_text(finding))?;
+            }
+        }
+        let is_fit = findings.iter().all(|finding| finding.state != State::Missing);
+        Ok(if is_fit { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn no_slots(detail: String) -> Finding {
+    let fix = "read the message above; user namespaces must be allowed \
+               (sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces, AppArmor), or \
+               run as root";
+    Finding { state: State::Missing, name: "slots", detail, fix: Some(fix) }
+}
+
+/// The languages that there can be, and how to get each.
+const RUNTIMES: [(&str, &str); 4] = [
+    ("python", "apt-get install python3"),
+    ("javascript", "apt-get install nodejs"),
+    ("shell", "apt-get install bash"),
+    ("elixir", "apt-get install elixir"),
+];
+
+fn findings(machine: &Value) -> Vec<Finding> {
+    let posture = &machine["posture"];
+    let kernel = posture["kernel"].as_str().unwrap_or_default().to_owned();
+    let mut findings = vec![
+        Finding { state: State::Ok, name: "kernel", detail: kernel, fix: None },
+        Finding {
+            state: State::Ok,
+            name: "slots",
+            detail: "own namespaces, read-only root, no capabilities, system call filter".into(),
+            fix: None,
+        },
+        users(posture),
+        limits(&posture["limits"]),
+    ];
+    for (name, install) in RUNTIMES {
+        let rows = machine["languages"].as_array().into_iter().flatten();
+        let found = rows.into_iter().find(|row| row[0] == name).and_then(|row| row[1].as_str());
+        findings.push(match found {
+            Some(path) => Finding { state: State::Ok, name, detail: path.to_owned(), fix: None },
+            None => Finding {
+                state: State::Weak,
+                name,
+                detail: "no runtime; answers LANGUAGE_NOT_SUPPORTED".into(),
+                fix: Some(install),
+            },
+        });
+    }
+    findings
+}
+
+fn users(posture: &Value) -> Finding {
+    if posture["identity"] == "Apart" {
+        let detail = "every slot has users of its own on the host".into();
+        return Finding { state: State::Ok, name: "users", detail, fix: None };
+    }
+    Finding {
+        state: State::Weak,
+        name: "users",
+        detail: "all slots share this user on the host".into(),
+        fix: Some("run the server as root"),
+    }
+}
+
+fn limits(limits: &Value) -> Finding {
+    let cgroups = &limits["Cgroups"];
+    if let Some(version) = cgroups["version"].as_str() {
+        let kill = if cgroups["has_kill"] == true { "with" } else { "without" };
+        let detail = format!("cgroup {}, {kill} cgroup.kill", version.to_lowercase());
+        return Finding { state: State::Ok, name: "limits", detail, fix: None };
+    }
+    let why = limits["Soft"]["why"].as_str().unwrap_or("unknown");
+    Finding {
+        state: State::Weak,
+        name: "limits",
+        detail: format!("memory is watched, not held: {why}"),
+        fix: Some(
+            "run the server as root, or in a cgroup of its own: \
+             systemd-run --user --scope -p Delegate=yes ringfence serve",
+        ),
+    }
+}
+
+fn to_text(finding: &Finding) -> String {
+    let line = format!("{:8} {:11} {}", finding.state.word(), finding.name, finding.detail);
+    match finding.fix {
+        Some(fix) => format!("{line}\n{:20} fix: {fix}", ""),
+        None => line,
+    }
+}
+
+fn to_json(findings: &[Finding]) -> Value {
+    findings
+        .iter()
+        .map(|finding| {
+            json!({
+                "state": finding.state.word(),
+                "name": finding.name,
+                "detail": finding.detail,
+                "fix": finding.fix,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_weak_or_missing_comes_with_its_fix() {
+        let machine = json!({
+            "posture": {
+                "kernel": "6.1.0",
+                "identity": "Shared",
+                "limits": { "Soft": { "why": "no cgroup" } },
+            },
+            "languages": [["python", "/usr/bin/python3"]],
+        });
+        let findings = findings(&machine);
+        for finding in &findings {
+            assert_eq!(finding.state == State::Ok, finding.fix.is_none(), "{finding:?}");
+        }
+        let weak = findings.iter().filter(|finding| finding.state == State::Weak).count();
+        assert_eq!((findings.len(), weak), (8, 5));
+    }
+}
