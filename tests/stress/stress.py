@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-MEMORY_SLACK_KIB = 16 * 1024
+MEMORY_SLACK_KIB = 32 * 1024  # the allocator keeps some of what a thousand at once needed
 
 
 class Connection:

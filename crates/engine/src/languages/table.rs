@@ -48,7 +48,16 @@ fn python(program: String) -> Language {
 }
 
 fn javascript(program: String) -> Language {
+    let hook = format!("{OURS}/javascript/park.js");
+    let code = format!("{WORKSPACE}/main.js");
+    let parked = Program {
+        argv: vec![program.clone(), "--require".to_owned(), hook.clone(), code],
+        env: base_env(),
+    };
     Language {
+        warm: Warm::Park(parked),
+        pool_size: 2,
+        files: vec![(hook, include_str!("../../languages/javascript/park.js").into())],
         start_time_variables: start_time(&["NODE_*", "UV_*", "HOME"]),
         ..row("javascript", program, "main.js", ByteSize::mib(64))
     }

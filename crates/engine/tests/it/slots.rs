@@ -55,3 +55,43 @@ async fn nothing_fails_when_a_zygote_is_replaced() {
     }
     assert!(seeds.len() > 1, "it was never replaced");
 }
+
+fn javascript(code: &str) -> Execution {
+    Execution { language: "javascript".into(), ..python(code) }
+}
+
+#[tokio::test]
+async fn a_parked_node_ends_as_a_plain_one_does() {
+    use model::execution::Exit;
+    let node = Node::start().await;
+    let rows = [
+        ("console.log('a')", "a\n", Exit::Code(0)),
+        ("process.stdout.write('b'.repeat(300000)); process.exitCode = 3", "", Exit::Code(3)),
+        ("console.log('c'); process.exitCode = 4", "c\n", Exit::Code(4)),
+        ("console.log('d'); throw new Error('x')", "d\n", Exit::Code(1)),
+        ("console.log('e'); Promise.reject(new Error('x'))", "e\n", Exit::Code(1)),
+        ("console.log('f'); process.kill(process.pid, 'SIGSEGV')", "f\n", Exit::Signal(11)),
+        (
+            "console.log(__filename, process.argv.length, process.execArgv)",
+            "/workspace/main.js 2 []\n",
+            Exit::Code(0),
+        ),
+        ("setTimeout(() => { console.log('g'); process.exit(255) }, 5)", "g\n", Exit::Code(255)),
+        (
+            "process.on('exit', () => { console.log('last'); process.exitCode = 9 })",
+            "last\n",
+            Exit::Code(9),
+        ),
+    ];
+    for round in 0..3 {
+        for (code, out, exit) in rows {
+            let seen = node.run(javascript(code)).await;
+            assert_eq!(seen.outcome.exit, Some(exit), "{round} {code} {}", seen.err());
+            if out.is_empty() {
+                assert_eq!(seen.stdout.len(), 300_000, "{round} {code}");
+            } else {
+                assert_eq!(seen.out(), out, "{round} {code}");
+            }
+        }
+    }
+}
