@@ -70,12 +70,10 @@ impl Languages {
         self
     }
 
-    /// Makes no slots ahead, for a server that runs one thing and ends.
+    /// Leaves out all languages but these.
     #[must_use]
-    pub fn cold(mut self) -> Self {
-        for row in &mut self.rows {
-            row.warm = Warm::Never;
-        }
+    pub fn only(mut self, names: &[&str]) -> Self {
+        self.rows.retain(|row| names.contains(&row.name.as_str()));
         self
     }
 

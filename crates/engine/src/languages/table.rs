@@ -72,7 +72,20 @@ fn shell(program: String) -> Language {
 }
 
 fn elixir(program: String) -> Language {
+    let hook = format!("{OURS}/elixir/park.exs");
+    // What the command puts before its own start; without a space, which would split it.
+    let options = format!(
+        "-eval application:ensure_all_started(elixir),\
+         'Elixir.Code':require_file(<<\"{hook}\">>),'Elixir.Ringfence.Park':main()"
+    );
+    let parked = Program {
+        argv: vec![program.clone(), format!("{WORKSPACE}/main.exs")],
+        env: base_env().into_iter().chain([format!("ELIXIR_ERL_OPTIONS={options}")]).collect(),
+    };
     Language {
+        warm: Warm::Park(parked),
+        pool_size: 1,
+        files: vec![(hook, include_str!("../../languages/elixir/park.exs").into())],
         start_time_variables: start_time(&["ERL_*", "ELIXIR_*", "HOME"]),
         ..row("elixir", program, "main.exs", ByteSize::mib(128))
     }

@@ -48,9 +48,15 @@ impl Drop for Node {
 }
 
 impl Node {
+    /// Starts one with the languages that most tests need: slots of the others take long to make.
     pub(crate) async fn start() -> Self {
+        Self::with(&["python", "shell"]).await
+    }
+
+    pub(crate) async fn with(languages: &[&str]) -> Self {
         let (socket, spawner) = start_spawner().unwrap();
-        let settings = Settings { languages: Languages::installed(), ..Settings::default() };
+        let languages = Languages::installed().only(languages);
+        let settings = Settings { languages, ..Settings::default() };
         Self { engine: Engine::start(settings, socket.into_fd()).await.unwrap(), spawner }
     }
 

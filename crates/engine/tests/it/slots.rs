@@ -1,6 +1,6 @@
 //! Where slots come from: forked or new, and never used twice.
 
-use model::execution::{Execution, Freshness};
+use model::execution::{Execution, Exit, Freshness};
 
 use crate::node::{Node, python};
 
@@ -62,8 +62,7 @@ fn javascript(code: &str) -> Execution {
 
 #[tokio::test]
 async fn a_parked_node_ends_as_a_plain_one_does() {
-    use model::execution::Exit;
-    let node = Node::start().await;
+    let node = Node::with(&["javascript"]).await;
     let rows = [
         ("console.log('a')", "a\n", Exit::Code(0)),
         ("process.stdout.write('b'.repeat(300000)); process.exitCode = 3", "", Exit::Code(3)),
@@ -93,5 +92,24 @@ async fn a_parked_node_ends_as_a_plain_one_does() {
                 assert_eq!(seen.out(), out, "{round} {code}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_parked_elixir_ends_as_a_plain_one_does() {
+    let node = Node::with(&["elixir"]).await;
+    let rows = [
+        ("IO.puts(1 + 1)", "2\n", Exit::Code(0)),
+        ("IO.puts(\"b\"); System.halt(3)", "b\n", Exit::Code(3)),
+        ("IO.puts(\"c\"); raise \"x\"", "c\n", Exit::Code(1)),
+        ("IO.inspect(System.get_env(\"ELIXIR_ERL_OPTIONS\"))", "nil\n", Exit::Code(0)),
+        ("IO.inspect(System.argv())", "[]\n", Exit::Code(0)),
+        ("exit({:shutdown, 4})", "", Exit::Code(4)),
+    ];
+    for (code, out, exit) in rows {
+        let execution = Execution { language: "elixir".into(), ..python(code) };
+        let seen = node.run(execution).await;
+        assert_eq!(seen.outcome.exit, Some(exit), "{code} {}", seen.err());
+        assert_eq!(seen.out(), out, "{code} {}", seen.err());
     }
 }
