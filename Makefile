@@ -5,7 +5,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 # Stages that a file brings in: NAME is run as tests/NAME/stage once that file is there.
 # The order is the order of running. The leak audit looks at what all the others left behind.
-HOOKS := vm escape languages stress fuzz leaks
+HOOKS := user vm stress leaks
 
 .DEFAULT_GOAL := help
 .PHONY: help run test bench lint fmt setup
@@ -29,9 +29,6 @@ test: ## set up what is missing and pass every test; prints the seconds of each 
 		scripts/stage tests cargo nextest run --workspace --locked; \
 	else \
 		scripts/stage tests cargo test --workspace --locked; \
-	fi
-	@if [ "$$(id -u)" -eq 0 ] && [ -e tests/user-stage ]; then \
-		scripts/stage user scripts/as-user tests/user-stage; \
 	fi
 	@for name in $(HOOKS); do \
 		[ ! -e tests/$$name/stage ] || scripts/stage $$name tests/$$name/stage || exit; \
