@@ -80,7 +80,7 @@ fn more_processes_than_allowed_cannot_be_started() {
 
 #[test]
 fn the_disk_is_full_at_its_size() {
-    let code = "dd if=/dev/zero of=/workspace/a bs=1M count=100; wc -c < /workspace/a";
+    let code = "dd if=/dev/zero of=/workspace/a bs=1M count=66; wc -c < /workspace/a";
     let ran = Host::start().run(&Run { code, ..SHELL }).unwrap();
     let size: u64 = ran.stdout.trim().parse().unwrap();
     assert!((60 << 20..=64 << 20).contains(&size), "{ran:?}");
