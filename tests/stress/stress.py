@@ -98,7 +98,8 @@ def traces(spawner):
     """What could be left behind."""
     processes = tree(spawner)
     daemon = next(p for p in processes if p != spawner and "--as-daemon" in open(f"/proc/{p}/cmdline").read())
-    groups = sum(len(files) for _, files, _ in os.walk("/sys/fs/cgroup") if any(f.startswith("ringfence") for f in files))
+    own = f"ringfence-{spawner}"
+    groups = sum(len(below) for folder, below, _ in os.walk("/sys/fs/cgroup") if folder.endswith(own))
     memory = {}
     for name, pid in (("spawner", spawner), ("daemon", daemon)):
         with open(f"/proc/{pid}/status") as status:
