@@ -74,7 +74,7 @@ class Broken(Exception):
 
 
 class At:
-    """Names the step that an OSError inside belongs to."""
+    """Names the step that an error inside belongs to."""
 
     def __init__(self, step):
         self.step = step
@@ -83,8 +83,8 @@ class At:
         pass
 
     def __exit__(self, kind, error, trace):
-        if isinstance(error, OSError):
-            raise Broken(self.step, error.errno or 0) from None
+        if isinstance(error, (OSError, ValueError)):
+            raise Broken(self.step, getattr(error, "errno", None) or errno.EINVAL) from None
 
 
 def check(result):

@@ -1,0 +1,1 @@
+IO.write("no newline at the end")

@@ -1,0 +1,1 @@
+IO.puts("naïve café — 日本語 🎉 \u2603")

@@ -1,0 +1,2 @@
+if true do
+  IO.puts("x")

@@ -1,0 +1,1 @@
+IO.puts(undefined_variable)

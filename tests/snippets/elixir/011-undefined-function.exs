@@ -1,0 +1,3 @@
+defmodule A do
+  def f, do: missing(1)
+end

@@ -1,0 +1,1 @@
+Enum.no_such_function([1])

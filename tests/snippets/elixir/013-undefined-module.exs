@@ -1,0 +1,1 @@
+NoSuchModule.call()

@@ -1,0 +1,2 @@
+{:ok, value} = {:error, :nope}
+IO.inspect(value)

@@ -1,0 +1,4 @@
+case :other do
+  :a -> 1
+  :b -> 2
+end

@@ -1,0 +1,3 @@
+cond do
+  1 > 2 -> :no
+end

@@ -1,0 +1,5 @@
+with {:ok, x} <- {:error, :bad} do
+  x
+else
+  :never -> :matched
+end

@@ -1,0 +1,5 @@
+defmodule S do
+  defstruct [:a]
+end
+s = struct(S, a: 1)
+IO.inspect(s.missing)

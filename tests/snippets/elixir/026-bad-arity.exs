@@ -1,0 +1,2 @@
+f = fn a, b -> a + b end
+f.(1)

@@ -1,0 +1,2 @@
+IO.inspect(catch_value = try do throw({:ball, 1}) catch x -> x end)
+IO.inspect(catch_value)

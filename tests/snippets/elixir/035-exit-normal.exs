@@ -1,0 +1,2 @@
+IO.puts("before")
+exit(:normal)

@@ -1,0 +1,5 @@
+try do
+  exit(:oops)
+catch
+  :exit, reason -> IO.inspect(reason)
+end

@@ -1,0 +1,2 @@
+System.stop(5)
+Process.sleep(2000)

@@ -1,0 +1,2 @@
+:init.stop(6)
+Process.sleep(2000)

@@ -1,0 +1,2 @@
+System.at_exit(fn status -> IO.puts("status #{status}") end)
+raise "x"

@@ -1,0 +1,2 @@
+System.at_exit(fn _ -> raise "in at_exit" end)
+IO.puts("body")

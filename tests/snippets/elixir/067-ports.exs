@@ -1,0 +1,1 @@
+IO.inspect(length(Port.list()))

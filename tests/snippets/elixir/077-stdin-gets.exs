@@ -1,0 +1,2 @@
+name = IO.gets("name? ")
+IO.puts("hello " <> String.trim(name))

@@ -1,0 +1,1 @@
+IO.inspect(IO.gets(""))

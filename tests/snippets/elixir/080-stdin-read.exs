@@ -1,0 +1,2 @@
+IO.inspect(IO.read(:stdio, :line))
+IO.inspect(IO.read(:stdio, :line))

@@ -1,0 +1,3 @@
+IO.puts(:stderr, "to stderr")
+IO.write(:stderr, "partial")
+System.halt(1)

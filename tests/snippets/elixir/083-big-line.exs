@@ -1,0 +1,1 @@
+IO.puts(String.duplicate("y", 2_000_000))

@@ -1,0 +1,2 @@
+IO.puts(String.duplicate("z", 200_000))
+System.halt(2)

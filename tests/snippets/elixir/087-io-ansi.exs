@@ -1,0 +1,2 @@
+IO.puts(IO.ANSI.format([:red, "not red"]))
+IO.inspect(IO.ANSI.enabled?())

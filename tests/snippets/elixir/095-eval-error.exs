@@ -1,0 +1,1 @@
+Code.eval_string("1 +")

@@ -1,0 +1,1 @@
+IO.write(File.read!(__ENV__.file))

@@ -1,0 +1,1 @@
+System.cmd("sh", ["-c", "echo streamed; echo err >&2"], into: IO.stream(:stdio, :line))

@@ -1,0 +1,1 @@
+IO.inspect(receive do _ -> :message after 10 -> :nothing end)

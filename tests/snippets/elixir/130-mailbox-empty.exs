@@ -1,0 +1,1 @@
+IO.inspect(Process.info(self(), :messages))

@@ -1,0 +1,2 @@
+x = 2
+IO.inspect(x + 1)

@@ -1,0 +1,6 @@
+defmodule A do
+  @type t :: integer | nil
+  @spec f(t) :: t
+  def f(x), do: x
+end
+IO.inspect(A.f(nil))

@@ -1,0 +1,1 @@
+IO.inspect({node(), Node.alive?(), Node.list()})

@@ -1,0 +1,6 @@
+{:ok, dev} = StringIO.open("")
+old = Process.group_leader()
+Process.group_leader(self(), dev)
+IO.puts("captured")
+Process.group_leader(self(), old)
+IO.inspect(StringIO.contents(dev))

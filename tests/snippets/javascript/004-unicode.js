@@ -1,0 +1,1 @@
+console.log("naïve café — 日本語 🎉 \u2603");

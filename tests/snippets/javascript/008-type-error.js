@@ -1,0 +1,5 @@
+const value = undefined;
+function read() {
+  return value.name;
+}
+read();

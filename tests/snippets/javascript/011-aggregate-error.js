@@ -1,0 +1,1 @@
+throw new AggregateError([new Error("a"), new TypeError("b")], "two");

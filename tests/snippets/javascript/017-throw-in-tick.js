@@ -1,0 +1,2 @@
+process.nextTick(() => { throw new RangeError("tick"); });
+console.log("first");

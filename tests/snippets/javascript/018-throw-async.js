@@ -1,0 +1,5 @@
+async function fail() {
+  await null;
+  throw new Error("async");
+}
+fail();

@@ -1,0 +1,2 @@
+Promise.reject(new Error("nobody cares"));
+console.log("goes on");

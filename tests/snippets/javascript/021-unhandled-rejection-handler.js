@@ -1,0 +1,2 @@
+process.on("unhandledRejection", (reason) => console.log("seen:", reason.message));
+Promise.reject(new Error("handled"));

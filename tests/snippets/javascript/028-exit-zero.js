@@ -1,0 +1,2 @@
+console.log("a");
+process.exit();

@@ -1,0 +1,3 @@
+process.on("exit", () => console.log("first"));
+process.on("exit", () => { throw new Error("in exit"); });
+console.log("body");

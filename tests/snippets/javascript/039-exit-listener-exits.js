@@ -1,0 +1,1 @@
+process.on("exit", (code) => { console.log("got", code); process.exit(6); });

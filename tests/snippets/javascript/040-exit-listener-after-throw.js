@@ -1,0 +1,2 @@
+process.on("exit", (code) => { console.log("got", code, process.exitCode); });
+throw new Error("x");

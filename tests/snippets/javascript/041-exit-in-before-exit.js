@@ -1,0 +1,1 @@
+process.on("beforeExit", () => process.exit(12));

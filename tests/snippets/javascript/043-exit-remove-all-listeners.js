@@ -1,0 +1,3 @@
+process.on("exit", () => console.log("never"));
+process.removeAllListeners();
+process.exitCode = 4;

@@ -1,0 +1,3 @@
+process.on("SIGUSR2", (name, number) => { console.log(name, number); clearInterval(alive); });
+const alive = setInterval(() => {}, 1000);
+process.kill(process.pid, "SIGUSR2");

@@ -1,0 +1,2 @@
+const value = await Promise.resolve(3);
+console.log(value);

@@ -1,0 +1,3 @@
+import "node:fs";
+function fail() { throw new Error("in a module"); }
+fail();

@@ -1,0 +1,1 @@
+import("node:os").then((os) => console.log(typeof os.cpus));

@@ -1,0 +1,2 @@
+require("fs").writeFileSync("/workspace/broken.js", "function f() { throw new Error('inside'); }\nf();\n");
+require("./broken");

@@ -1,0 +1,1 @@
+console.log(this === module.exports, typeof globalThis, (function () { return this === globalThis; })());

@@ -1,0 +1,1 @@
+for (const key of Object.keys(process.env).sort()) console.log(key, "=", process.env[key]);

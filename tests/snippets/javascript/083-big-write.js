@@ -1,0 +1,1 @@
+process.stdout.write("y".repeat(3000000) + "\n");

@@ -1,0 +1,3 @@
+console.error("to stderr");
+process.stderr.write("partial");
+process.exitCode = 1;

@@ -1,0 +1,1 @@
+process.stdout.write("data\n", () => console.error("written"));

@@ -1,0 +1,11 @@
+console.info("info");
+console.warn("warn");
+console.debug("debug");
+console.dir({ a: { b: { c: { d: 1 } } } }, { depth: 0 });
+console.table([{ a: 1, b: "x" }, { a: 2 }]);
+console.group("group");
+console.log("inside");
+console.groupEnd();
+console.assert(false, "assertion");
+console.count();
+console.count("label");

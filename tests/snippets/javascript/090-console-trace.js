@@ -1,0 +1,2 @@
+function inner() { console.trace("here"); }
+inner();

@@ -1,0 +1,2 @@
+function down() { return down() + 1; }
+try { down(); } catch (error) { console.log(error.name, error.message); }

@@ -1,0 +1,2 @@
+function down() { down(); }
+try { down(); } catch (e) { throw new Error(e.message); }

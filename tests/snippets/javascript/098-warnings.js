@@ -1,0 +1,2 @@
+process.emitWarning("careful");
+process.on("warning", (w) => console.log("listener", w.name, w.message));

@@ -1,0 +1,2 @@
+const util = require("util");
+util.deprecate(() => {}, "old thing", "DEP_X")();

@@ -1,0 +1,1 @@
+console.log(require("fs").readFileSync(__filename, "utf8"));

@@ -1,0 +1,1 @@
+console.log(new Set(Array.from({ length: 100 }, Math.random)).size);

@@ -1,0 +1,1 @@
+require("dns").lookup("no-such-host.invalid", (e) => console.log(e.code));

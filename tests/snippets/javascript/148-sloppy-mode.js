@@ -1,0 +1,2 @@
+sloppy = 1;
+console.log(globalThis.sloppy, delete globalThis.sloppy);

@@ -1,0 +1,3 @@
+const { AsyncLocalStorage } = require("async_hooks");
+const s = new AsyncLocalStorage();
+s.run("ctx", () => setTimeout(() => console.log(s.getStore()), 1));

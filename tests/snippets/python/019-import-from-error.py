@@ -1,0 +1,1 @@
+from math import no_such_name

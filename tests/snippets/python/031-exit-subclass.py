@@ -1,0 +1,3 @@
+class Quit(SystemExit):
+    code = 5
+raise Quit(3)

@@ -1,0 +1,5 @@
+try:
+    raise SystemExit(4)
+except SystemExit as error:
+    print("caught", error.code)
+print("still here")

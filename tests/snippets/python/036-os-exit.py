@@ -1,0 +1,3 @@
+import os
+print("printed")
+os._exit(11)

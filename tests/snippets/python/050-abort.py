@@ -1,0 +1,3 @@
+import os, sys
+print("about to abort", flush=True)
+os.abort()

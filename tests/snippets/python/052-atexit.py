@@ -1,0 +1,4 @@
+import atexit
+atexit.register(print, "first registered")
+atexit.register(print, "last registered")
+print("body")

@@ -1,0 +1,6 @@
+import warnings
+warnings.simplefilter("always")
+def leak():
+    open("/workspace/main.py")
+leak()
+print("done")

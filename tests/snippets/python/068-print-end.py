@@ -1,0 +1,4 @@
+print("a", end="")
+print("b", end=" ")
+print("c", flush=True)
+print("tail", end="")

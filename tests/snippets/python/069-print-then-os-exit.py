@@ -1,0 +1,3 @@
+import os
+print("line")
+os._exit(0)

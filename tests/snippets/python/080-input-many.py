@@ -1,0 +1,3 @@
+import sys
+total = sum(int(line) for line in sys.stdin)
+print(total)

@@ -1,0 +1,4 @@
+import sys
+print(sys.argv)
+print(sys.path)
+print(sys.executable, sys.prefix)

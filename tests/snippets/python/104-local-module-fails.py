@@ -1,0 +1,3 @@
+with open("broken.py", "w") as file:
+    file.write("def f():\n    raise LookupError('inside')\nf()\n")
+import broken

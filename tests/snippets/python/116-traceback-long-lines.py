@@ -1,0 +1,6 @@
+def f(x):
+    return (x +
+            None)
+f(
+  1
+)

@@ -1,0 +1,3 @@
+import warnings
+warnings.simplefilter("error")
+warnings.warn("now an error")

@@ -1,0 +1,1 @@
+print(hash("a") == hash("a"), hash(1), hash(None) == hash(None))

@@ -1,0 +1,5 @@
+import asyncio
+async def forgotten():
+    pass
+forgotten()
+print("end")

@@ -1,0 +1,3 @@
+from typing import get_type_hints, Optional, List
+def f(a: int, b: Optional[List[str]] = None) -> str: ...
+print(get_type_hints(f))

@@ -1,0 +1,5 @@
+import abc
+class Base(abc.ABC):
+    @abc.abstractmethod
+    def run(self): ...
+Base()

@@ -1,0 +1,6 @@
+command = ["go", "north"]
+match command:
+    case ["go", direction]:
+        print("going", direction)
+    case _:
+        print("?")

@@ -1,0 +1,3 @@
+import sys
+value = object()
+print(sys.getrefcount(value))

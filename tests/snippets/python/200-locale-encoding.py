@@ -1,0 +1,2 @@
+import locale, sys
+print(sys.getfilesystemencoding(), locale.getpreferredencoding(), sys.getdefaultencoding(), sys.stdin.encoding)

@@ -1,0 +1,1 @@
+echo "naïve café — 日本語 🎉"

@@ -1,0 +1,3 @@
+leave() { echo leaving; exit 6; }
+leave
+echo never

@@ -1,0 +1,2 @@
+no_such_command_here
+echo "status $?"

@@ -1,0 +1,3 @@
+touch /workspace/file
+/workspace/file
+echo "status $?"

@@ -1,0 +1,2 @@
+cat /nothing
+echo "status $?"

@@ -1,0 +1,3 @@
+set -eo pipefail
+false | cat
+echo never

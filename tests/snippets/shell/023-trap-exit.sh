@@ -1,0 +1,3 @@
+trap 'echo bye $?' EXIT
+echo body
+exit 5

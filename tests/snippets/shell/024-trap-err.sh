@@ -1,0 +1,3 @@
+trap 'echo "failed: $BASH_COMMAND"' ERR
+false
+echo on

@@ -1,0 +1,2 @@
+kill -INT $$
+echo never

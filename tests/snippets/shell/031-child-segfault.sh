@@ -1,0 +1,2 @@
+sh -c 'kill -SEGV $$'
+echo "status $?"

@@ -1,0 +1,1 @@
+echo "$- ${#PIPESTATUS[@]} $? ${BASH_SOURCE[0]} $LINENO $SHLVL ${FUNCNAME[0]}"

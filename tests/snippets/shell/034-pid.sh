@@ -1,0 +1,2 @@
+test $$ -gt 1 && echo pid
+test $PPID -ge 0 && echo ppid

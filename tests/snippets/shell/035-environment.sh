@@ -1,0 +1,1 @@
+env | grep -v '^_=' | sort

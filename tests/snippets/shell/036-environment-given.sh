@@ -1,0 +1,2 @@
+echo "$GREETING [$EMPTY] $UMLAUT"
+sh -c 'echo "$GREETING"'

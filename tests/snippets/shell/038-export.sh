@@ -1,0 +1,3 @@
+export MINE=1
+other=2
+sh -c 'echo "$MINE $other"'

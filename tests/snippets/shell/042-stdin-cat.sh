@@ -1,0 +1,1 @@
+cat | tr a-z A-Z

@@ -1,0 +1,1 @@
+printf 'c\na\nb\n' | sort | head -n 2 | paste -sd,

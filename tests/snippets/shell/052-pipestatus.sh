@@ -1,0 +1,2 @@
+false | true | sh -c 'exit 3'
+echo "${PIPESTATUS[@]}"

@@ -1,0 +1,1 @@
+echo "$(echo a; echo b)" `echo c`

@@ -1,0 +1,2 @@
+echo "${required:?must be set}"
+echo never

@@ -1,0 +1,1 @@
+echo 'single $HOME' "double $HOME" \$escaped $'tab\there'

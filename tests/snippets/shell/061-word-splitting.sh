@@ -1,0 +1,4 @@
+x="a   b *"
+set -f
+echo $x
+echo "$x"

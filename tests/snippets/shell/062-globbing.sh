@@ -1,0 +1,3 @@
+cd /workspace
+touch b.txt a.txt
+echo *.txt *.none

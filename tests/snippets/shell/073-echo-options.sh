@@ -1,0 +1,3 @@
+echo -e 'a\tb'
+echo -n no newline
+echo

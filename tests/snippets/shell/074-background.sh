@@ -1,0 +1,3 @@
+sleep 0.1 &
+wait $!
+echo "status $?"

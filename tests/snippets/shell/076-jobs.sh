@@ -1,0 +1,3 @@
+sleep 0.05 & sleep 0.05 &
+wait
+echo all done

@@ -1,0 +1,3 @@
+sh -c 'exit 9' &
+wait $!
+echo $?

@@ -1,0 +1,3 @@
+x=0
+echo 5 | read x
+echo $x

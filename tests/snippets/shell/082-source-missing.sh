@@ -1,0 +1,2 @@
+. /workspace/none.sh
+echo "status $?"

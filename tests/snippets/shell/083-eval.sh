@@ -1,0 +1,2 @@
+cmd='echo evaluated $((1 + 1))'
+eval "$cmd"

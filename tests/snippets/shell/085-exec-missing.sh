@@ -1,0 +1,1 @@
+exec /no/such/program

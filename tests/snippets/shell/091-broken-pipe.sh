@@ -1,0 +1,2 @@
+yes | head -n 2
+echo "${PIPESTATUS[@]}"

@@ -1,0 +1,4 @@
+f=$(mktemp)
+echo x > "$f"
+dirname "$f"
+rm "$f"

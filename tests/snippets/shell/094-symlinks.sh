@@ -1,0 +1,2 @@
+ln -s main.sh /workspace/l
+readlink /workspace/l

@@ -1,0 +1,3 @@
+id -u
+id -g
+echo "$USER $HOME"

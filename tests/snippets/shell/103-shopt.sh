@@ -1,0 +1,2 @@
+shopt -s nullglob extglob
+echo /workspace/none* end

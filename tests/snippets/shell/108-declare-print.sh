@@ -1,0 +1,3 @@
+declare -i n=5
+n+=3
+declare -p n

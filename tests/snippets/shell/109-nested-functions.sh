@@ -1,0 +1,3 @@
+outer() { inner() { echo in; }; inner; }
+outer
+inner

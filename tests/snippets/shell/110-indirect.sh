@@ -1,0 +1,2 @@
+name=target target=value
+echo "${!name}"

@@ -1,0 +1,2 @@
+TIMEFORMAT=timed
+time true

@@ -1,0 +1,2 @@
+echo through > /dev/stdout
+echo errors > /dev/stderr

@@ -1,0 +1,2 @@
+tty
+test -t 0 || echo no terminal

@@ -1,0 +1,2 @@
+#!/bin/sh
+echo "$BASH_VERSION" | cut -c1-1
