@@ -39,7 +39,9 @@ impl Connection {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let mut request = format!("ws://{address}/ws").into_client_request()?;
-        request.headers_mut().insert(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {key}"))?);
+        request
+            .headers_mut()
+            .insert(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {key}"))?);
         let (socket, _) = tokio_tungstenite::client_async(request, stream).await?;
         Ok(Self { socket, executions: 0 })
     }

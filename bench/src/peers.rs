@@ -169,7 +169,8 @@ fn docker(inner: &Program, folder: &Path) -> anyhow::Result<(String, How)> {
     let engine = Program::new([&*tool, "version", "--format", "{{.Server.Version}}"]).output();
     let engine = engine.context("no Docker engine answers")?;
     skeleton(&folder.join("rootfs"))?;
-    let archive = Command::new("tar").args(["-C", "rootfs", "-c", "."]).current_dir(folder).output()?;
+    let archive =
+        Command::new("tar").args(["-C", "rootfs", "-c", "."]).current_dir(folder).output()?;
     let mut import = Command::new(&tool)
         .args(["import", "-", IMAGE])
         .stdin(Stdio::piped())

@@ -161,7 +161,10 @@ impl fmt::Display for Report {
         for runtime in &self.runtimes {
             writeln!(f, "- {runtime}")?;
         }
-        writeln!(f, "\n| row | ours p50 / p99 | ours, no pause | peer | peer p50 / p99 | ratio | bar | |")?;
+        writeln!(
+            f,
+            "\n| row | ours p50 / p99 | ours, no pause | peer | peer p50 / p99 | ratio | bar | |"
+        )?;
         writeln!(f, "|---|---|---|---|---|---|---|---|")?;
         for row in &self.rows {
             let (ours, no_pause) = (row.pair(&row.ours), row.pair(&row.no_pause));

@@ -50,12 +50,12 @@ pub(crate) const ELIXIR: Runtime = Runtime {
     programs: ["/usr/bin/elixir", "/usr/local/bin/elixir"],
     flag: "-e",
     hello: "IO.puts(1)",
-    identity: r#"IO.puts("#{:code.lib_dir(:elixir)} #{System.version()} OTP #{:erlang.system_info(:otp_release)}")"#,
+    identity: "IO.puts(Enum.join([:code.lib_dir(:elixir), System.version(), \
+        :erlang.system_info(:otp_release)], \" \"))",
 };
 
 /// Imports what scripts often import.
-pub(crate) const IMPORTS: &str =
-    "import json, re, datetime, collections, urllib.request\nprint(1)";
+pub(crate) const IMPORTS: &str = "import json, re, datetime, collections, urllib.request\nprint(1)";
 
 impl Runtime {
     /// Returns the interpreter's absolute path, or why there is none.

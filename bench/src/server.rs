@@ -82,7 +82,10 @@ impl Server {
             before = now;
             sleep(BETWEEN).await;
         }
-        writeln!(io::stderr(), "bench: the server is still at work, although nothing was asked for")?;
+        writeln!(
+            io::stderr(),
+            "bench: the server is still at work, although nothing was asked for"
+        )?;
         Ok(())
     }
 
