@@ -20,7 +20,11 @@ use std::{
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
-use crate::{program::Program, report::Report, rows::Bench};
+use crate::{
+    program::Program,
+    report::{Bar, Report, Row},
+    rows::Bench,
+};
 
 /// Measures Ringfence against bare runs and peers.
 #[derive(Debug, Parser)]
@@ -60,13 +64,16 @@ fn main() -> anyhow::Result<()> {
     // One thread: the client must not take both processors from the server.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(async {
-        let mut bench = Bench::new(&ringfence).await?;
+        let bench = Bench::new(&ringfence).await?;
         let mut rows = Vec::new();
         for name in &names {
             writeln!(io::stderr(), "bench: {name} …")?;
-            rows.extend(bench.measure(name).await.with_context(|| format!("row {name}"))?);
+            match bench.measure(name).await {
+                Ok(measured) => rows.extend(measured),
+                Err(error) => rows.push(Row::new(name, "–", Bar::None).broken(&error)),
+            }
         }
-        anyhow::Ok(Report { machine: bench.machine.clone(), runtimes: bench.identities()?, rows })
+        anyhow::Ok(Report { machine: bench.machine.clone(), runtimes: rows::identities()?, rows })
     })?;
     let samples = report.write(&arguments.results)?;
     writeln!(io::stdout(), "{report}\nraw samples: {}", samples.display())?;

@@ -33,6 +33,8 @@ pub(crate) struct Row {
     pub(crate) failed: u32,
     /// Why there is nothing to compare with.
     pub(crate) missing: Option<String>,
+    /// Why the row could not be measured to its end.
+    pub(crate) broken: Option<String>,
 }
 
 /// What has to be reached.
@@ -87,11 +89,17 @@ impl Row {
             bar,
             failed: 0,
             missing: None,
+            broken: None,
         }
     }
 
     pub(crate) fn missing(mut self, reason: impl Into<String>) -> Self {
         self.missing = Some(reason.into());
+        self
+    }
+
+    pub(crate) fn broken(mut self, error: &anyhow::Error) -> Self {
+        self.broken = Some(format!("{error:#}"));
         self
     }
 
@@ -111,6 +119,9 @@ impl Row {
     fn verdict(&self) -> String {
         if let Some(reason) = &self.missing {
             return format!("missing: {reason}");
+        }
+        if let Some(error) = &self.broken {
+            return format!("**short**: {error}");
         }
         if self.failed > 0 {
             return format!("**short**: {} failed", self.failed);
@@ -168,7 +179,7 @@ impl fmt::Display for Report {
         writeln!(f, "|---|---|---|---|---|---|---|---|")?;
         for row in &self.rows {
             let (ours, no_pause) = (row.pair(&row.ours), row.pair(&row.no_pause));
-            let ratio = if row.missing.is_some() { "–".to_owned() } else { row.ratio() };
+            let ratio = if row.theirs.is_empty() { "–".to_owned() } else { row.ratio() };
             let (name, peer, bar) = (&row.name, &row.peer, row.bar);
             let (theirs, verdict) = (row.pair(&row.theirs), row.verdict());
             writeln!(

@@ -41,7 +41,6 @@ pub(crate) struct Bench {
     pub(crate) machine: Machine,
     ringfence: PathBuf,
     server: Server,
-    connection: Connection,
 }
 
 /// Something of a peer's that can be timed.
@@ -65,13 +64,11 @@ impl Bench {
     pub(crate) async fn new(ringfence: &Path) -> anyhow::Result<Self> {
         let machine = Machine::look();
         let server = Server::start(ringfence)?;
-        let connection = server.connect().await?;
-        let mut bench = Self { machine, ringfence: ringfence.to_owned(), server, connection };
-        bench.compare_interpreters().await?;
-        Ok(bench)
+        compare_interpreters(&mut server.connect().await?).await?;
+        Ok(Self { machine, ringfence: ringfence.to_owned(), server })
     }
 
-    pub(crate) async fn measure(&mut self, name: &str) -> anyhow::Result<Vec<Row>> {
+    pub(crate) async fn measure(&self, name: &str) -> anyhow::Result<Vec<Row>> {
         let one_in_eight = Bar::AtMostOneInAndP99BelowP50(8.0);
         Ok(match name {
             "exec-python" => vec![self.exec(name, &PYTHON, PYTHON.hello, one_in_eight, 200).await?],
@@ -92,36 +89,8 @@ impl Bench {
         })
     }
 
-    /// Returns what each interpreter says of itself when run bare.
-    pub(crate) fn identities(&self) -> anyhow::Result<Vec<String>> {
-        let mut all = Vec::new();
-        for runtime in [PYTHON, NODE, SHELL, ELIXIR] {
-            all.push(match runtime.path() {
-                Ok(path) => {
-                    let bare = runtime.bare(runtime.identity).map_err(anyhow::Error::msg)?;
-                    format!("{}: {path}, which says: {}", runtime.language, bare.output()?)
-                }
-                Err(missing) => format!("{}: {missing}", runtime.language),
-            });
-        }
-        Ok(all)
-    }
-
-    /// Makes sure that bare runs use what slots use; else nothing here would mean anything.
-    async fn compare_interpreters(&mut self) -> anyhow::Result<()> {
-        for runtime in [PYTHON, NODE, SHELL, ELIXIR] {
-            let Ok(bare) = runtime.bare(runtime.identity) else { continue };
-            let bare = bare.output()?;
-            let slot = self.connection.execute(runtime.language, runtime.identity).await?.stdout;
-            if slot.trim_end() != bare {
-                bail!("{}: a slot says {slot:?}, a bare run {bare:?}", runtime.language);
-            }
-        }
-        Ok(())
-    }
-
     async fn exec(
-        &mut self,
+        &self,
         name: &str,
         runtime: &Runtime,
         code: &str,
@@ -133,17 +102,20 @@ impl Bench {
             Err(missing) => return Ok(Row::new(name, "bare", bar).missing(missing)),
         };
         let mut row = Row::new(name, &format!("bare {}", runtime.path().unwrap_or_default()), bar);
-        self.in_turn(&mut row, runtime.language, code, &mut bare, count).await?;
+        let mut connection = self.server.connect().await?;
+        let connection = &mut connection;
+        self.in_turn(connection, &mut row, runtime.language, code, &mut bare, count).await?;
         self.server.settle().await?;
         for _ in 0..count {
-            row.no_pause.add(self.connection.time(runtime.language, code).await?);
+            row.no_pause.add(connection.time(runtime.language, code).await?);
         }
         Ok(row)
     }
 
     /// Times one of ours and one of theirs in turn.
     async fn in_turn(
-        &mut self,
+        &self,
+        connection: &mut Connection,
         row: &mut Row,
         language: &str,
         code: &str,
@@ -152,7 +124,7 @@ impl Bench {
     ) -> anyhow::Result<()> {
         let mut warm_up = Samples::default();
         for _ in 0..WARM_UP {
-            self.connection.time(language, code).await?;
+            connection.time(language, code).await?;
             warm_up.add(peer.time()?);
         }
         // Long enough to start the interpreter anew: a slot that is being made would take a
@@ -160,16 +132,17 @@ impl Bench {
         let pause = Duration::from_secs_f64((10.0 + 1.5 * warm_up.p50()) / 1e3);
         self.server.settle().await?;
         for _ in 0..count {
-            row.ours.add(self.connection.time(language, code).await?);
-            self.connection.quiet().await?;
+            row.ours.add(connection.time(language, code).await?);
+            connection.quiet().await?;
             sleep(pause).await;
             row.theirs.add(peer.time()?);
         }
         Ok(())
     }
 
-    async fn peers(&mut self, name: &str) -> anyhow::Result<Vec<Row>> {
+    async fn peers(&self, name: &str) -> anyhow::Result<Vec<Row>> {
         let inner = PYTHON.bare(PYTHON.hello).map_err(anyhow::Error::msg)?;
+        let (language, code) = (PYTHON.language, PYTHON.hello);
         let mut rows = Vec::new();
         for (peer, times) in PEERS {
             let bar = times.map_or(Bar::None, Bar::Faster);
@@ -182,7 +155,8 @@ impl Bench {
             };
             let count = if peer == "docker" { 20 } else { 100 };
             let mut row = Row::new(name, &found.version, bar);
-            self.in_turn(&mut row, PYTHON.language, PYTHON.hello, &mut found, count).await?;
+            let mut connection = self.server.connect().await?;
+            self.in_turn(&mut connection, &mut row, language, code, &mut found, count).await?;
             rows.push(row);
         }
         Ok(rows)
@@ -190,7 +164,7 @@ impl Bench {
 
     /// Offers a thousand executions at once on sixteen connections, against eight bare runs at a
     /// time.
-    async fn sustained(&mut self, name: &str) -> anyhow::Result<Row> {
+    async fn sustained(&self, name: &str) -> anyhow::Result<Row> {
         const ROUNDS: usize = 3;
         const CONNECTIONS: u32 = 16;
         const EXECUTIONS: u32 = 1000;
@@ -221,7 +195,7 @@ impl Bench {
     }
 
     /// Times servers from their start on an empty data directory until the first result.
-    async fn start(&mut self, name: &str) -> anyhow::Result<Row> {
+    async fn start(&self, name: &str) -> anyhow::Result<Row> {
         const STARTS: usize = 10;
         let mut row = Row::new(name, "–", Bar::Within(1000.0));
         for _ in 0..STARTS {
@@ -234,6 +208,34 @@ impl Bench {
         }
         Ok(row)
     }
+}
+
+/// Returns what each interpreter says of itself when run bare.
+pub(crate) fn identities() -> anyhow::Result<Vec<String>> {
+    let mut all = Vec::new();
+    for runtime in [PYTHON, NODE, SHELL, ELIXIR] {
+        all.push(match runtime.path() {
+            Ok(path) => {
+                let bare = runtime.bare(runtime.identity).map_err(anyhow::Error::msg)?;
+                format!("{}: {path}, which says: {}", runtime.language, bare.output()?)
+            }
+            Err(missing) => format!("{}: {missing}", runtime.language),
+        });
+    }
+    Ok(all)
+}
+
+/// Makes sure that bare runs use what slots use; else nothing here would mean anything.
+async fn compare_interpreters(connection: &mut Connection) -> anyhow::Result<()> {
+    for runtime in [PYTHON, NODE, SHELL, ELIXIR] {
+        let Ok(bare) = runtime.bare(runtime.identity) else { continue };
+        let bare = bare.output()?;
+        let slot = connection.execute(runtime.language, runtime.identity).await?.stdout;
+        if slot.trim_end() != bare {
+            bail!("{}: a slot says {slot:?}, a bare run {bare:?}", runtime.language);
+        }
+    }
+    Ok(())
 }
 
 fn run_at_once(program: &Program, at_a_time: u32, each: u32) -> anyhow::Result<()> {
