@@ -14,11 +14,12 @@ mod server;
 
 use std::{
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     program::Program,
@@ -64,18 +65,36 @@ fn main() -> anyhow::Result<()> {
     // One thread: the client must not take both processors from the server.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(async {
-        let bench = Bench::new(&ringfence).await?;
-        let mut rows = Vec::new();
-        for name in &names {
-            writeln!(io::stderr(), "bench: {name} …")?;
-            match bench.measure(name).await {
-                Ok(measured) => rows.extend(measured),
-                Err(error) => rows.push(Row::new(name, "–", Bar::None).broken(&error)),
-            }
+        // Either way the server that was started is ended.
+        tokio::select! {
+            report = measure(&ringfence, &names) => report,
+            signal = told_to_stop() => Err(signal?),
         }
-        anyhow::Ok(Report { machine: bench.machine.clone(), runtimes: rows::identities()?, rows })
     })?;
     let samples = report.write(&arguments.results)?;
     writeln!(io::stdout(), "{report}\nraw samples: {}", samples.display())?;
     Ok(())
+}
+
+async fn measure(ringfence: &Path, names: &[String]) -> anyhow::Result<Report> {
+    let bench = Bench::new(ringfence).await?;
+    let mut rows = Vec::new();
+    for name in names {
+        writeln!(io::stderr(), "bench: {name} …")?;
+        match bench.measure(name).await {
+            Ok(measured) => rows.extend(measured),
+            Err(error) => rows.push(Row::new(name, "–", Bar::None).broken(&error)),
+        }
+    }
+    Ok(Report { machine: bench.machine.clone(), runtimes: rows::identities()?, rows })
+}
+
+async fn told_to_stop() -> io::Result<anyhow::Error> {
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(anyhow::Error::msg("stopped"))
 }

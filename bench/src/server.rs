@@ -12,7 +12,10 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open},
+};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -71,7 +74,7 @@ impl Server {
     pub(crate) async fn settle(&self) -> anyhow::Result<()> {
         const LOOKS: u32 = 4;
         const BETWEEN: Duration = Duration::from_millis(50);
-        const LONGEST: u32 = 400;
+        const LONGEST: u32 = 200;
         let (mut before, mut alike) = (BTreeMap::new(), 0);
         for _ in 0..LONGEST {
             let now = self.processes()?;
@@ -120,9 +123,16 @@ fn read_stat(stat: &str) -> Option<(u32, u32, u64)> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+        const PATIENCE: Timespec = Timespec { tv_sec: 15, tv_nsec: 0 };
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid
+            && let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty())
+        {
             let _ = kill_process(pid, Signal::TERM);
+            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&PATIENCE));
         }
+        // Does nothing to one that has ended.
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
