@@ -1,6 +1,7 @@
 //! A WebSocket to the server, with as little in between as there can be.
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     time::{Duration, Instant},
 };
@@ -79,38 +80,42 @@ impl Connection {
         Ok(done.elapsed)
     }
 
-    /// Offers many executions at once and waits until all have ended. Returns how many failed.
+    /// Offers many executions at once and waits until all have ended. Returns how those went that
+    /// did not print a one and exit with zero.
     pub(crate) async fn offer(
         &mut self,
         count: u32,
         language: &str,
         code: &str,
-    ) -> anyhow::Result<u32> {
+    ) -> anyhow::Result<Vec<String>> {
         for _ in 0..count {
             let frame = self.execute_frame(language, code)?;
             self.socket.feed(frame).await?;
         }
         self.socket.flush().await?;
-        let (mut ended, mut printed, mut failed) = (0, 0, 0);
+        let (mut ended, mut failures) = (0, Vec::new());
+        let mut outputs: HashMap<String, String> = HashMap::new();
         while ended < count {
             let text = self.receive().await?;
             match serde_json::from_str(&text)? {
-                ServerFrame::Stdout(output) => printed += u32::from(output.data == "1\n"),
+                ServerFrame::Stdout(output) | ServerFrame::Stderr(output) => {
+                    outputs.entry(output.id.into_owned()).or_default().push_str(&output.data);
+                }
                 ServerFrame::Result(result) => {
                     ended += 1;
-                    failed += u32::from(result.exit_code != Some(0));
+                    let output = outputs.remove(&*result.id).unwrap_or_default();
+                    if result.exit_code != Some(0) || output != "1\n" {
+                        failures.push(format!("printed {output:?}, {text}"));
+                    }
                 }
                 ServerFrame::Error(_) => {
                     ended += 1;
-                    failed += 1;
+                    failures.push(text);
                 }
-                ServerFrame::Ack(_)
-                | ServerFrame::Status(_)
-                | ServerFrame::Stderr(_)
-                | ServerFrame::Pong(_) => {}
+                ServerFrame::Ack(_) | ServerFrame::Status(_) | ServerFrame::Pong(_) => {}
             }
         }
-        Ok(failed.max(count - printed))
+        Ok(failures)
     }
 
     /// Asks for a sign of life until nothing runs.

@@ -29,8 +29,8 @@ pub(crate) struct Row {
     pub(crate) no_pause: Samples,
     pub(crate) theirs: Samples,
     pub(crate) bar: Bar,
-    /// Executions that did not do what they should.
-    pub(crate) failed: u32,
+    /// How executions went that did not do what they should.
+    pub(crate) failures: Vec<String>,
     /// Why there is nothing to compare with.
     pub(crate) missing: Option<String>,
     /// Why the row could not be measured to its end.
@@ -87,7 +87,7 @@ impl Row {
             no_pause: Samples::default(),
             theirs: Samples::default(),
             bar,
-            failed: 0,
+            failures: Vec::new(),
             missing: None,
             broken: None,
         }
@@ -123,8 +123,8 @@ impl Row {
         if let Some(error) = &self.broken {
             return format!("**short**: {error}");
         }
-        if self.failed > 0 {
-            return format!("**short**: {} failed", self.failed);
+        if let Some(first) = self.failures.first() {
+            return format!("**short**: {} failed, the first: {first}", self.failures.len());
         }
         let (ours, theirs) = (self.ours.p50(), self.theirs.p50());
         let (p50_holds, p99_holds) = match self.bar {
@@ -237,7 +237,7 @@ mod tests {
     fn a_failure_or_an_absence_is_told() {
         let missing = row(Bar::AtMost(2.0), 1, 1).missing("not installed");
         assert_eq!(missing.verdict(), "missing: not installed");
-        let failed = Row { failed: 1, ..row(Bar::Rate(3.0), 9, 1) };
-        assert_eq!(failed.verdict(), "**short**: 1 failed");
+        let failed = Row { failures: vec!["oom".to_owned()], ..row(Bar::Rate(3.0), 9, 1) };
+        assert_eq!(failed.verdict(), "**short**: 1 failed, the first: oom");
     }
 }

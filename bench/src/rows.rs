@@ -184,8 +184,9 @@ impl Bench {
                 let share = EXECUTIONS / CONNECTIONS + u32::from(index < EXECUTIONS % CONNECTIONS);
                 connection.offer(share, PYTHON.language, PYTHON.hello)
             });
-            row.failed += try_join_all(offers).await?.iter().sum::<u32>();
+            let failures = try_join_all(offers).await?;
             row.ours.add_rate(EXECUTIONS, start.elapsed());
+            row.failures.extend(failures.into_iter().flatten());
             self.server.settle().await?;
             let start = Instant::now();
             run_at_once(&bare, AT_A_TIME, BARE / AT_A_TIME)?;
