@@ -1,0 +1,150 @@
+//! A server of our own, on a free port and an empty data directory.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, Permissions},
+    io::{self, BufRead as _, BufReader, Write as _},
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open},
+};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use crate::connection::Connection;
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    address: SocketAddr,
+    key: String,
+    child: Child,
+    /// Kept open, so that the server can go on writing.
+    _stdout: BufReader<ChildStdout>,
+    _directory: TempDir,
+}
+
+impl Server {
+    /// Starts a server and waits until it says where it serves.
+    pub(crate) fn start(ringfence: &Path) -> anyhow::Result<Self> {
+        // The daemon's user has to get through to the data directory, which is its own.
+        let directory = tempfile::Builder::new()
+            .prefix("ringfence-bench-")
+            .permissions(Permissions::from_mode(0o755))
+            .tempdir()?;
+        let (data, log) = (directory.path().join("data"), directory.path().join("log"));
+        let mut command = Command::new(ringfence);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
+        if !geteuid().is_root() {
+            command.arg("--allow-soft-limits");
+        }
+        let mut child = command
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log)?)
+            .spawn()
+            .with_context(|| format!("cannot start {}", ringfence.display()))?;
+        let mut stdout = BufReader::new(child.stdout.take().context("no pipe")?);
+        let mut line = String::new();
+        stdout.read_line(&mut line)?;
+        let Some(address) = line.trim().strip_prefix("Ringfence serves on http://") else {
+            child.kill()?;
+            child.wait()?;
+            bail!("the server does not start: {line}{}", fs::read_to_string(&log)?);
+        };
+        let address = address.parse()?;
+        let key = fs::read_to_string(data.join("admin.key"))?.trim().to_owned();
+        Ok(Self { address, key, child, _stdout: stdout, _directory: directory })
+    }
+
+    pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
+        Connection::open(self.address, &self.key).await
+    }
+
+    /// Waits until the server and all that it started have nothing to do: its slots are there.
+    pub(crate) async fn settle(&self) -> anyhow::Result<()> {
+        const LOOKS: u32 = 4;
+        const BETWEEN: Duration = Duration::from_millis(50);
+        const LONGEST: u32 = 200;
+        let (mut before, mut alike) = (BTreeMap::new(), 0);
+        for _ in 0..LONGEST {
+            let now = self.processes()?;
+            alike = if now == before { alike + 1 } else { 0 };
+            if alike >= LOOKS {
+                return Ok(());
+            }
+            before = now;
+            sleep(BETWEEN).await;
+        }
+        writeln!(
+            io::stderr(),
+            "bench: the server is still at work, although nothing was asked for"
+        )?;
+        Ok(())
+    }
+
+    /// Returns the server's processes, each with the processor time it has used.
+    fn processes(&self) -> anyhow::Result<BTreeMap<u32, u64>> {
+        let mut all = BTreeMap::new();
+        for entry in fs::read_dir("/proc")? {
+            let path = entry?.path();
+            // It may be gone by now.
+            if let Ok(stat) = fs::read_to_string(path.join("stat"))
+                && let Some((pid, parent, ticks)) = read_stat(&stat)
+            {
+                all.insert(pid, (parent, ticks));
+            }
+        }
+        let is_ours = |pid: u32| {
+            let mut ancestors = std::iter::successors(Some(pid), |pid| Some(all.get(pid)?.0));
+            ancestors.any(|pid| pid == self.child.id())
+        };
+        let ours = all.iter().filter(|(pid, _)| is_ours(**pid));
+        Ok(ours.map(|(pid, (_, ticks))| (*pid, *ticks)).collect())
+    }
+}
+
+/// Returns number, parent and processor time; the name in between may hold anything.
+fn read_stat(stat: &str) -> Option<(u32, u32, u64)> {
+    let pid = stat.split(' ').next()?.parse().ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    Some((pid, u32::try_from(number(1)?).ok()?, number(11)? + number(12)?))
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        const PATIENCE: Timespec = Timespec { tv_sec: 15, tv_nsec: 0 };
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid
+            && let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty())
+        {
+            let _ = kill_process(pid, Signal::TERM);
+            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&PATIENCE));
+        }
+        // Does nothing to one that has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_read_whatever_its_name() {
+        let stat = "12 (a) b (c)) S 7 12 12 0 -1 4194304 100 0 0 0 5 6 0 0 20 0 1 0 100 0 0";
+        assert_eq!(read_stat(stat), Some((12, 7, 11)));
+        assert_eq!(read_stat(""), None);
+    }
+}
