@@ -70,7 +70,7 @@ pub(crate) const SHELL: Run<'_> = Run {
     env: &[],
     stdin: "",
     memory: 256 << 20,
-    at_most: Duration::from_secs(120),
+    at_most: Duration::from_mins(2),
     max_processes: 64,
 };
 
