@@ -20,6 +20,7 @@ run: ## set up what is missing, build, and start the server on loopback (ARGS=â€
 
 test: ## set up what is missing and pass every test; prints the seconds of each stage
 	@scripts/stage --begin
+	@tests/leaks/stage --before
 	@scripts/stage setup scripts/setup test
 	@scripts/stage fmt cargo fmt --all --check
 	@scripts/stage clippy cargo clippy --workspace --all-targets --locked -- -D warnings
