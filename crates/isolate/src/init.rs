@@ -90,7 +90,7 @@ fn prepare(control: &PacketSocket) -> Result<Ready, Broken> {
     if !matches!(plan.launch, Launch::Zygote { .. }) {
         wait_until_ready(&main)?;
         if matches!(plan.launch, Launch::Fork { .. }) {
-            verify::main_has_given_up_its_rights(&plan)?;
+            verify::main_has_given_up_its_rights()?;
         }
         privileges::of_init(&plan)?;
     }

@@ -61,8 +61,8 @@ pub struct Plan {
     /// Entries of `/proc` that user code must not read; those that are not there are passed over.
     pub masked: Vec<String>,
     pub limits: Rlimits,
-    /// Raw seccomp filters for user code, loaded in this order.
-    pub user_filters: Vec<Vec<u8>>,
+    /// The raw seccomp filter for user code.
+    pub user_filter: Vec<u8>,
     /// The filter for init itself, loaded last.
     pub init_filter: Vec<u8>,
     /// Whether init and user code have different users. Without a range of ids they cannot.

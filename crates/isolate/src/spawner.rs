@@ -33,7 +33,6 @@ use crate::{
     plan::{Broken, Exit, Identity, Launch, Program, SlotSpec, Step},
     posture::Posture,
     root::{RootError, Template},
-    seccomp::SeccompError,
     socket::PacketSocket,
     sys,
     wire::{self, Notice, Order},
@@ -63,8 +62,6 @@ pub enum SpawnerError {
     },
     #[error("no root for slots")]
     Root(#[from] RootError),
-    #[error("no system call filter for slots")]
-    Seccomp(#[from] SeccompError),
 }
 
 fn doing(doing: &'static str) -> impl Fn(Errno) -> SpawnerError {
@@ -80,7 +77,7 @@ pub struct Spawner {
     ids: Ids,
     init: OwnedFd,
     null: OwnedFd,
-    user_filters: Vec<Vec<u8>>,
+    user_filter: Vec<u8>,
     init_filter: Vec<u8>,
     slots: HashMap<u64, Slot>,
     zygotes: HashMap<u64, Zygote>,
@@ -165,8 +162,8 @@ impl Spawner {
             init: make::sealed_program(init_image::INIT)
                 .map_err(doing("store the init program"))?,
             null: make::open_null().map_err(doing("open /dev/null"))?,
-            user_filters: crate::seccomp::for_user_code()?,
-            init_filter: crate::seccomp::for_init()?,
+            user_filter: crate::seccomp::for_user_code(),
+            init_filter: crate::seccomp::for_init(),
             slots: HashMap::new(),
             zygotes: HashMap::new(),
             dying: Vec::new(),

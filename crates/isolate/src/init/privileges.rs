@@ -20,10 +20,7 @@ use crate::{
 pub(super) fn of_user_code(plan: &Plan) -> Result<(), Broken> {
     limits(plan.limits).map_err(Broken::at(Step::Limits))?;
     become_user(plan.identity).map_err(Broken::at(Step::Privileges))?;
-    for filter in &plan.user_filters {
-        sys::seccomp::load(filter).map_err(Broken::at(Step::Seccomp))?;
-    }
-    Ok(())
+    sys::seccomp::load(&plan.user_filter).map_err(Broken::at(Step::Seccomp))
 }
 
 /// Leaves init only the right to signal the processes of its slot; without a cgroup also the right

@@ -406,7 +406,7 @@ pub(super) const REFUSED: &[i64] = &[
 ];
 
 /// The flags of `clone` that ask for a new namespace.
-pub(super) const NAMESPACE_FLAGS: &[u64] = &[
+pub(super) const NAMESPACE_FLAGS: &[u32] = &[
     0x0000_0080, // time
     0x0002_0000, // mount
     0x0200_0000, // cgroup

@@ -233,7 +233,7 @@ fn plan_for(spawner: &Spawner, spec: &SlotSpec) -> Plan {
             open_files: spec.max_open_files.into(),
             processes: spec.max_processes.into(),
         },
-        user_filters: spawner.user_filters.clone(),
+        user_filter: spawner.user_filter.clone(),
         init_filter: spawner.init_filter.clone(),
         identity: spawner.identity(),
         cgroups: 0,

@@ -140,11 +140,7 @@ fn order(spawner: &Spawner, id: u32, spec: &SlotSpec, cgroups: usize) -> Vec<u8>
             [kind.as_slice(), &value, &value].concat()
         })
         .collect();
-    let filters: Vec<u8> = spawner
-        .user_filters
-        .iter()
-        .flat_map(|filter| [&length(filter.len()), filter.as_slice()].concat())
-        .collect();
+    let filters = [&length(spawner.user_filter.len()), spawner.user_filter.as_slice()].concat();
     let mut order = ALL_NAMESPACES.to_le_bytes().to_vec();
     order.extend(INSIDE_USER.to_le_bytes());
     order.extend(u32::from(identity == Identity::Shared).to_le_bytes());
