@@ -125,7 +125,7 @@ async fn make(spawner: &Spawner, spec: SlotSpec) -> Result<Slot, EngineError> {
 /// Returns how a slot of the pool is launched.
 fn launch_warm(language: &Language, zygote: Option<u64>) -> Launch {
     match (&language.warm, zygote) {
-        (Warm::Fork(_), Some(zygote)) => Launch::Fork { zygote },
+        (Warm::Fork(_), Some(zygote)) => Launch::Fork { zygote, hurried: false },
         (Warm::Park(program), _) => Launch::Park { program: program.clone() },
         (Warm::Wait | Warm::Never | Warm::Fork(_), _) => language.launch_anew(),
     }

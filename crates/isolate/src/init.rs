@@ -4,13 +4,13 @@
 //! The order of the steps is the security argument: each may need a right that a later one gives
 //! up. Init knows no business rules; it reports the step that broke and ends.
 
-mod launch;
+pub(crate) mod launch;
 mod memory;
-mod privileges;
+pub(crate) mod privileges;
 mod root;
 mod supervise;
 mod verify;
-mod word;
+pub(crate) mod word;
 
 use std::os::fd::OwnedFd;
 

@@ -5,11 +5,13 @@
 //! step by step, starts the user's program as PID 2 and reports how it ended. This crate knows
 //! nothing of executions, languages, the store or the wire.
 
+mod identity;
 pub mod plan;
 pub mod posture;
 pub mod socket;
 pub mod sys;
 pub mod wire;
+pub mod zygote;
 
 pub mod init;
 

@@ -25,7 +25,8 @@ pub enum Launch {
     /// Becomes the program at once, which waits for the request in its own start-up.
     Park { program: Program },
     /// Is forked from a program that waits in its own start-up.
-    Fork { zygote: u64 },
+    /// If `hurried`, a request is waiting already, and memory is not brought in ahead.
+    Fork { zygote: u64, hurried: bool },
     /// Not a slot: the program that slots are forked from. It never sees a request.
     Zygote { program: Program },
 }
@@ -60,18 +61,24 @@ pub struct Plan {
     pub disk: Disk,
     /// Entries of `/proc` that user code must not read; those that are not there are passed over.
     pub masked: Vec<String>,
-    pub limits: Rlimits,
-    /// The raw seccomp filter for user code.
-    pub user_filter: Vec<u8>,
+    pub rights: Rights,
     /// The filter for init itself, loaded last.
     pub init_filter: Vec<u8>,
-    /// Whether init and user code have different users. Without a range of ids they cannot.
-    pub identity: Identity,
     /// How many `cgroup.procs` descriptors come with the plan. None: limits are soft.
     pub cgroups: usize,
     /// Whether a descriptor that becomes readable when memory ran out comes with the plan.
     pub has_oom_event: bool,
     pub launch: Launch,
+}
+
+/// What is left to user code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rights {
+    pub limits: Rlimits,
+    /// Whether init and user code have different users. Without a range of ids they cannot.
+    pub identity: Identity,
+    /// The raw seccomp filter.
+    pub filter: Vec<u8>,
 }
 
 /// The users of a slot.

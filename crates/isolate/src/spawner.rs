@@ -41,6 +41,9 @@ use ids::Ids;
 use make::Parts;
 use zygote::{Answer, Zygote};
 
+/// Where a zygote finds the library that makes slots of it.
+pub const ZYGOTE_LIBRARY: &str = "/run/ringfence/zygote.so";
+
 /// What the spawner needs to know at its start.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -154,10 +157,12 @@ impl Spawner {
             | rustix::mount::MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).map_err(doing("make mounts private"))?;
         let posture = posture::of(&cgroups, settings.ids);
+        let template = Template::build(&settings.scratch)?;
+        template.add_file(ZYGOTE_LIBRARY, init_image::ZYGOTE)?;
         Ok(Self {
             posture,
             cgroups: cgroups.ok(),
-            template: Template::build(&settings.scratch)?,
+            template,
             ids: Ids::new(settings.ids),
             init: make::sealed_program(init_image::INIT)
                 .map_err(doing("store the init program"))?,
@@ -276,7 +281,7 @@ impl Spawner {
 
     fn make(&mut self, number: u64, spec: &SlotSpec) -> Result<(), Broken> {
         let parts = Parts::gather(self, number, spec)?;
-        if let Launch::Fork { zygote } = spec.launch {
+        if let Launch::Fork { zygote, .. } = spec.launch {
             return self.ask_zygote(zygote, parts, spec);
         }
         match make::fork_init(self, &parts, spec) {

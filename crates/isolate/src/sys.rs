@@ -2,11 +2,14 @@
 //! one call per block, each with the reason why it is sound.
 #![expect(unsafe_code, reason = "this module is where system calls without a safe wrapper live")]
 
+pub mod library;
 pub mod mount;
 pub mod net;
 pub mod process;
 pub mod seccomp;
 pub mod signal;
+pub mod split;
+pub mod unwind;
 
 use rustix::io::Errno;
 

@@ -8,14 +8,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    plan::{Broken, Exit, Plan, Program, SlotSpec},
+    plan::{Broken, Exit, Plan, Program, Rights, SlotSpec},
     posture::Posture,
 };
 
 const VERSION: u8 = 1;
 
 /// The largest packet there is: a plan with its filters stays far below.
-pub const MAX_PACKET: usize = 64 * 1024;
+pub const MAX_PACKET: usize = 32 * 1024;
 
 /// The most descriptors that go with one packet.
 pub const MAX_FDS: usize = 24;
@@ -91,6 +91,25 @@ pub enum Command {
         watch_memory: Option<u64>,
     },
     Kill,
+}
+
+/// What the spawner asks of a zygote: the processes of one slot. With it come init's program and its
+/// control socket, then stdin, stdout, stderr, the code, and the `cgroup.procs` files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Birth {
+    /// The users inside, as the zygote sees them.
+    pub map: String,
+    pub rights: Rights,
+    /// A request is waiting: no time is spent on bringing memory in.
+    pub hurried: bool,
+}
+
+/// What a zygote answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Born {
+    /// Comes with a descriptor of init's process.
+    Alive,
+    Failed(Broken),
 }
 
 /// What init tells the daemon.

@@ -75,7 +75,7 @@ def main():
     preloaded.hide()
     if zygote:
         leave.keep_everything()
-        leave.prepare(preloaded.native, preloaded.given)
+        leave.prepare(preloaded.native, preloaded.given, zygote.LIBRARY)
         zygote.serve()  # Returns in each new slot, never in the zygote.
     os.write(4, b"ready\n")
     os.close(4)
@@ -270,7 +270,7 @@ class HandOver:
 
 def read_to_end(fd):
     parts = []
-    while part := os.read(fd, 1 << 20):
+    while part := os.read(fd, 1 << 16):  # as much as a pipe holds
         parts.append(part)
     os.close(fd)
     return b"".join(parts)

@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     ffi::CString,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use rustix::{
@@ -38,14 +38,17 @@ fn say(tell: &OwnedFd, word: Word) {
 }
 
 fn prepare(fds: &Descriptors, tell: &OwnedFd) -> Result<(OwnedFd, OwnedFd), Broken> {
-    join_cgroup(fds).map_err(Broken::at(Step::Cgroup))?;
-    keep_only_what_is_needed(fds, tell).map_err(Broken::at(Step::Fork))
+    join_cgroups(&fds.cgroups).map_err(Broken::at(Step::Cgroup))?;
+    let kept = [&fds.stdin, &fds.stdout, &fds.stderr, &fds.code, tell];
+    let at = Broken::at(Step::Fork);
+    sys::signal::restore_defaults().map_err(&at)?;
+    keep_only(kept.map(AsFd::as_fd)).map_err(at)
 }
 
 fn enter(plan: &Plan, code: OwnedFd, tell: &OwnedFd) -> Result<Infallible, Broken> {
     let errno = match &plan.launch {
         Launch::Exec { program, code_path } => {
-            privileges::of_user_code(plan)?;
+            privileges::of_user_code(&plan.rights)?;
             say(tell, Word::Ready);
             let request = Request::read(&code).map_err(Broken::at(Step::Code))?;
             drop(code);
@@ -53,7 +56,7 @@ fn enter(plan: &Plan, code: OwnedFd, tell: &OwnedFd) -> Result<Infallible, Broke
             exec(program, request.env)
         }
         Launch::Park { program } => {
-            privileges::of_user_code(plan)?;
+            privileges::of_user_code(&plan.rights)?;
             keep_across_exec(&[&code, tell]).map_err(Broken::at(Step::Exec))?;
             exec(program, Vec::new())
         }
@@ -71,43 +74,24 @@ fn keep_across_exec(fds: &[&OwnedFd]) -> Result<(), Errno> {
     fds.iter().try_for_each(|fd| rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()))
 }
 
-/// Joins the slot's cgroup first, so that every page from here on counts to it, and then hides
-/// the path to it.
-fn join_cgroup(fds: &Descriptors) -> Result<(), Errno> {
-    for procs in &fds.cgroups {
+/// Joins the slot's cgroups first, so that every page from here on counts to them, and then hides
+/// the path to them.
+pub(crate) fn join_cgroups(procs: &[OwnedFd]) -> Result<(), Errno> {
+    for procs in procs {
         rustix::io::write(procs, b"0\n")?;
     }
     sys::process::unshare_cgroup()
 }
 
-/// Puts stdin, stdout and stderr in place and closes everything else that init had open.
-fn keep_only_what_is_needed(
-    fds: &Descriptors,
-    tell: &OwnedFd,
-) -> Result<(OwnedFd, OwnedFd), Errno> {
+/// Puts stdin, stdout, stderr, the code and the way to init in place, in this order, and closes
+/// everything else that was open. The rest of what a program finds when it starts is made as well.
+pub(crate) fn keep_only(fds: [BorrowedFd<'_>; 5]) -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::process::setsid()?;
-    // Move the sources out of the way of the targets first.
-    let above = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 16);
-    let sources = [
-        above(&fds.stdin)?,
-        above(&fds.stdout)?,
-        above(&fds.stderr)?,
-        above(&fds.code)?,
-        above(tell)?,
-    ];
-    for (source, target) in sources.iter().zip([0, 1, 2, CODE, TELL]) {
-        if source.as_raw_fd() != target {
-            sys::process::place(source.as_fd(), target)?;
-        }
-    }
-    sys::process::close_from(5)?;
+    sys::process::place_all(&fds, 0)?;
     let (code, tell) = (sys::process::inherited(CODE)?, sys::process::inherited(TELL)?);
     for fd in [&code, &tell] {
         rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
     }
-    // `sources` and `fds` are closed already: their numbers must not be closed again.
-    let _numbers = sources.map(std::os::fd::IntoRawFd::into_raw_fd);
-    sys::signal::restore_defaults()?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     rustix::process::chdir(WORKSPACE)?;
     Ok((code, tell))

@@ -12,15 +12,15 @@ use rustix::{
 };
 
 use crate::{
-    plan::{Broken, INSIDE_USER, Identity, Plan, Rlimits, Step},
+    plan::{Broken, INSIDE_USER, Identity, Plan, Rights, Rlimits, Step},
     sys,
 };
 
 /// Makes the calling process the unprivileged user of the slot, for good.
-pub(super) fn of_user_code(plan: &Plan) -> Result<(), Broken> {
-    limits(plan.limits).map_err(Broken::at(Step::Limits))?;
-    become_user(plan.identity).map_err(Broken::at(Step::Privileges))?;
-    sys::seccomp::load(&plan.user_filter).map_err(Broken::at(Step::Seccomp))
+pub(crate) fn of_user_code(left: &Rights) -> Result<(), Broken> {
+    limits(left.limits).map_err(Broken::at(Step::Limits))?;
+    become_user(left.identity).map_err(Broken::at(Step::Privileges))?;
+    sys::seccomp::load(&left.filter).map_err(Broken::at(Step::Seccomp))
 }
 
 /// Leaves init only the right to signal the processes of its slot; without a cgroup also the right

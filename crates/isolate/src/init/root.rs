@@ -18,7 +18,7 @@ use crate::plan::{Broken, Disk, INSIDE_USER, Identity, Launch, Plan, Step};
 /// Puts the root together and leaves the old one for good.
 pub(super) fn build(plan: &Plan, tree: &OwnedFd) -> Result<(), Broken> {
     attach(tree).map_err(Broken::at(Step::Root))?;
-    add_writable_layer(plan.disk, plan.identity).map_err(Broken::at(Step::Writable))?;
+    add_writable_layer(plan.disk, plan.rights.identity).map_err(Broken::at(Step::Writable))?;
     add_proc(plan).map_err(Broken::at(Step::Proc))?;
     add_terminals().map_err(Broken::at(Step::Devices))?;
     // Last of the writable layer: its own `/tmp` covers the directory it is mounted on.

@@ -5,7 +5,7 @@ use crate::plan::{Broken, Step};
 
 /// One thing said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(crate) enum Word {
     /// The slot waits for its request.
     Ready,
     /// A step broke.
@@ -26,7 +26,7 @@ const STEPS: [(&str, Step); 7] = [
 ];
 
 impl Word {
-    pub(super) fn to_bytes(self) -> Vec<u8> {
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
         let line = match self {
             Self::Ready => "ready\n".to_owned(),
             Self::Exit(code) => return vec![code],
@@ -39,7 +39,7 @@ impl Word {
     }
 
     /// Reads what was said. Steps that a runtime has names of its own for are all `Runtime`.
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         if let [code] = bytes {
             return Some(Self::Exit(*code));
         }

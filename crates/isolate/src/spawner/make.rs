@@ -17,7 +17,8 @@ use rustix::{
 use super::{Origin, Slot, Spawner, process};
 use crate::{
     cgroup::Group,
-    plan::{Broken, Disk, Identity, Launch, Plan, Program, Rlimits, SlotSpec, Step},
+    identity,
+    plan::{Broken, Disk, Identity, Launch, Plan, Program, Rights, Rlimits, SlotSpec, Step},
     socket::PacketSocket,
     sys::{
         self,
@@ -152,7 +153,7 @@ pub(super) fn fork_init(
     parts: &Parts,
     spec: &SlotSpec,
 ) -> Result<(Pid, OwnedFd), Broken> {
-    let map = process::slot_map(spawner.identity(), parts.id);
+    let map = identity::slot_map(spawner.identity(), parts.id);
     let (pid, pidfd) = fork(spawner, &parts.for_init, &parts.for_daemon, &map)?;
     parts.send_plan(spawner, spec).map_err(|errno| {
         kill(&pidfd);
@@ -205,7 +206,7 @@ fn fork(
     let at = Broken::at(Step::Fork);
     match sys::process::fork(sys::process::ALL_NAMESPACES).map_err(&at)? {
         Fork::Parent { child, pidfd } => {
-            process::map_ids(child, map).map_err(|errno| {
+            identity::map_ids(child, map).map_err(|errno| {
                 kill(&pidfd);
                 at(errno)
             })?;
@@ -224,18 +225,19 @@ fn kill(pidfd: &OwnedFd) {
     let _ = pidfd_send_signal(pidfd, Signal::KILL);
 }
 
+pub(super) fn rights(spawner: &Spawner, spec: &SlotSpec) -> Rights {
+    let limits =
+        Rlimits { open_files: spec.max_open_files.into(), processes: spec.max_processes.into() };
+    Rights { limits, identity: spawner.identity(), filter: spawner.user_filter.clone() }
+}
+
 fn plan_for(spawner: &Spawner, spec: &SlotSpec) -> Plan {
     Plan {
         hostname: "sandbox".to_owned(),
         disk: spec.disk,
         masked: MASKED.iter().map(ToString::to_string).collect(),
-        limits: Rlimits {
-            open_files: spec.max_open_files.into(),
-            processes: spec.max_processes.into(),
-        },
-        user_filter: spawner.user_filter.clone(),
+        rights: rights(spawner, spec),
         init_filter: spawner.init_filter.clone(),
-        identity: spawner.identity(),
         cgroups: 0,
         has_oom_event: false,
         launch: spec.launch.clone(),
@@ -301,7 +303,7 @@ fn prepare_init(
             other => break other.map(drop),
         }
     }?;
-    process::take_inside_identity(identity)?;
+    identity::take_inside_identity(identity)?;
     for standard in 0..=2 {
         sys::process::place(spawner.null.as_fd(), standard)?;
     }

@@ -3,19 +3,15 @@
 use std::fs;
 
 use rustix::{
-    fs::{Gid, Uid},
     io::Errno,
     process::{Pid, Signal, WaitStatus, kill_process},
-    thread::{
-        CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
-        set_thread_groups, set_thread_res_gid, set_thread_res_uid,
-    },
 };
 
 use super::{IdRange, SpawnerError};
 use crate::{
+    identity::slot_map,
     init::exit_of,
-    plan::{Exit, INSIDE_USER, Identity},
+    plan::{Exit, Identity},
     sys,
 };
 
@@ -65,14 +61,6 @@ pub fn enter_user_namespace() -> Result<(), SpawnerError> {
     write("gid_map", format!("0 {} 1\n", group.as_raw()))
 }
 
-/// The users of a slot: inside, outside, how many.
-pub(super) fn slot_map(identity: Identity, id: u32) -> String {
-    match identity {
-        Identity::Apart => format!("0 {id} 1\n{INSIDE_USER} {} 1\n", id + 1),
-        Identity::Shared => format!("{INSIDE_USER} 0 1\n"),
-    }
-}
-
 /// A zygote has the users of every slot inside its own namespace.
 pub(super) fn zygote_map(range: Option<IdRange>) -> String {
     match range {
@@ -84,36 +72,6 @@ pub(super) fn zygote_map(range: Option<IdRange>) -> String {
 /// The users of a slot, as its zygote sees them.
 pub(super) fn forked_map(identity: Identity, id: u32, range: Option<IdRange>) -> String {
     slot_map(identity, id - range.map_or(0, |range| range.first))
-}
-
-/// Says who the users inside are on the outside.
-pub(super) fn map_ids(pid: Pid, map: &str) -> Result<(), Errno> {
-    let pid = pid.as_raw_nonzero();
-    for file in ["uid_map", "gid_map"] {
-        fs::write(format!("/proc/{pid}/{file}"), map).map_err(|error| errno_of(&error))?;
-    }
-    Ok(())
-}
-
-/// Takes on the identity of init inside, with all capabilities, also across the exec.
-pub(super) fn take_inside_identity(identity: Identity) -> Result<(), Errno> {
-    match identity {
-        Identity::Apart => {
-            let (user, group) = (Uid::ROOT, Gid::ROOT);
-            set_thread_groups(&[])?;
-            set_thread_res_gid(group, group, group)?;
-            set_thread_res_uid(user, user, user)
-        }
-        // Not root inside, so that capabilities would be lost at the exec.
-        Identity::Shared => {
-            let own = capabilities(None)?;
-            set_capabilities(None, CapabilitySets { inheritable: own.permitted, ..own })?;
-            for capability in own.permitted.iter() {
-                configure_capability_in_ambient_set(capability, true)?;
-            }
-            Ok(())
-        }
-    }
 }
 
 fn errno_of(error: &std::io::Error) -> Errno {

@@ -1,8 +1,8 @@
 //! Slots that are forked from a program which has started already.
 //!
 //! The zygote makes the namespaces and the two processes of a slot; init, which one of them
-//! becomes, does the rest as ever. What is asked and answered is described in the zygote's own
-//! file. It asks for nothing and sees no request.
+//! becomes, does the rest as ever. This is the spawner's side of it; the other one is
+//! [`crate::zygote`].
 
 use std::{
     collections::VecDeque,
@@ -22,9 +22,9 @@ use super::{
 };
 use crate::{
     cgroup::Group,
-    plan::{Broken, INSIDE_USER, Identity, Program, Rlimits, SlotSpec, Step},
+    plan::{Broken, Launch, Program, SlotSpec, Step},
     socket::PacketSocket,
-    sys::process::ALL_NAMESPACES,
+    wire::{self, Birth, Born},
 };
 
 /// A running zygote.
@@ -79,7 +79,12 @@ impl Zygote {
     fn try_ask(&self, spawner: &Spawner, parts: &Parts, spec: &SlotSpec) -> Result<(), Errno> {
         parts.send_plan(spawner, spec)?;
         let procs = parts.group.as_ref().map_or(Ok(Vec::new()), Group::procs)?;
-        let order = order(spawner, parts.id, spec, procs.len());
+        let birth = Birth {
+            map: process::forked_map(spawner.identity(), parts.id, spawner.ids.range()),
+            rights: make::rights(spawner, spec),
+            hurried: matches!(spec.launch, Launch::Fork { hurried: true, .. }),
+        };
+        let order = wire::encode(&birth).or(Err(Errno::BADMSG))?;
         let mut fds: Vec<BorrowedFd<'_>> = vec![spawner.init.as_fd(), parts.for_init.as_fd()];
         fds.extend(parts.pipes.theirs.iter().chain(&procs).map(AsFd::as_fd));
         self.socket.send(&order, &fds, SendFlags::DONTWAIT)
@@ -93,12 +98,12 @@ impl Zygote {
             Ok(None) | Err(_) => return Some(Answer::Gone),
         };
         let Some(parts) = self.asked.pop_front() else { return Some(Answer::Gone) };
-        let errno =
-            packet.bytes.first_chunk().map_or(libc::EBADMSG, |raw| i32::from_le_bytes(*raw));
-        Some(match (errno, packet.fds.into_iter().next()) {
-            (0, Some(pidfd)) => Answer::Forked { parts, pidfd },
-            (0, None) => Answer::Failed { parts, broken: Broken::at(Step::Fork)(Errno::BADF) },
-            (errno, _) => Answer::Failed { parts, broken: Broken { step: Step::Fork, errno } },
+        let broken = |errno| Broken::at(Step::Fork)(errno);
+        Some(match (wire::decode(&packet.bytes), packet.fds.into_iter().next()) {
+            (Ok(Born::Alive), Some(pidfd)) => Answer::Forked { parts, pidfd },
+            (Ok(Born::Alive), None) => Answer::Failed { parts, broken: broken(Errno::BADF) },
+            (Ok(Born::Failed(broken)), _) => Answer::Failed { parts, broken },
+            (Err(_), _) => Answer::Failed { parts, broken: broken(Errno::BADMSG) },
         })
     }
 
@@ -124,34 +129,4 @@ impl AsFd for Zygote {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
-}
-
-/// Writes one order: how to clone, who to be, what to give up.
-fn order(spawner: &Spawner, id: u32, spec: &SlotSpec, cgroups: usize) -> Vec<u8> {
-    let identity = spawner.identity();
-    let map = process::forked_map(identity, id, spawner.ids.range());
-    let limits =
-        Rlimits { open_files: spec.max_open_files.into(), processes: spec.max_processes.into() };
-    let limits: Vec<u8> = limits
-        .all()
-        .into_iter()
-        .flat_map(|(kind, value)| {
-            let (value, kind) = (value.to_le_bytes(), kind.to_le_bytes());
-            [kind.as_slice(), &value, &value].concat()
-        })
-        .collect();
-    let filters = [&length(spawner.user_filter.len()), spawner.user_filter.as_slice()].concat();
-    let mut order = ALL_NAMESPACES.to_le_bytes().to_vec();
-    order.extend(INSIDE_USER.to_le_bytes());
-    order.extend(u32::from(identity == Identity::Shared).to_le_bytes());
-    order.extend(length(cgroups));
-    for part in [map.as_bytes(), map.as_bytes(), b"init", &limits, &filters] {
-        order.extend(length(part.len()));
-        order.extend_from_slice(part);
-    }
-    order
-}
-
-fn length(bytes: usize) -> [u8; 4] {
-    u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
 }

@@ -62,6 +62,12 @@ pub struct CStrings {
     pointers: Vec<*const libc::c_char>,
 }
 
+impl Default for CStrings {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
 impl CStrings {
     pub fn new(strings: Vec<CString>) -> Self {
         let pointers =
@@ -115,6 +121,30 @@ pub fn place(source: BorrowedFd<'_>, target: RawFd) -> Result<(), Errno> {
     // SAFETY: dup2 reads no memory; callers place descriptors just before exec and own nothing
     // at `target`.
     check(unsafe { libc::dup2(source.as_raw_fd(), target) }.into()).map(drop)
+}
+
+/// Moves descriptors to the numbers from `first` on, open across exec, and closes all above. What
+/// was at any number from `first` on is closed: callers use none of it any more.
+pub fn place_all(fds: &[BorrowedFd<'_>], first: RawFd) -> Result<(), Errno> {
+    let end = first + RawFd::try_from(fds.len()).or(Err(Errno::INVAL))?;
+    // Out of the way of the targets first.
+    let sources: Vec<RawFd> = fds
+        .iter()
+        // SAFETY: F_DUPFD_CLOEXEC reads no memory.
+        .map(|fd| check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, end) }.into()))
+        .map(|copy| copy.and_then(|number| RawFd::try_from(number).or(Err(Errno::BADF))))
+        .collect::<Result<_, Errno>>()?;
+    for (source, target) in sources.into_iter().zip(first..) {
+        // SAFETY: dup2 reads no memory, and by the contract nobody uses what was at `target`.
+        check(unsafe { libc::dup2(source, target) }.into())?;
+    }
+    close_from(end.unsigned_abs())
+}
+
+/// Writes to a descriptor that is known by its number only. If it is not open, nothing happens.
+pub fn write_to(number: RawFd, bytes: &[u8]) {
+    // SAFETY: the buffer is live and of the length passed.
+    unsafe { libc::write(number, bytes.as_ptr().cast(), bytes.len()) };
 }
 
 /// Gives this process a cgroup namespace rooted at its present cgroups.

@@ -52,6 +52,18 @@ pub fn restore_defaults() -> Result<(), Errno> {
     set_mask(&empty_set())
 }
 
+/// Has the kernel clear away children on its own.
+pub fn ignore_children() {
+    // SAFETY: SIG_IGN installs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+/// Has children wait to be asked how they ended, as it is by default.
+pub fn attend_children() {
+    // SAFETY: SIG_DFL installs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 fn set_mask(set: &libc::sigset_t) -> Result<(), Errno> {
     // SAFETY: `set` is an initialised signal set; the old one is not asked for.
     check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, set, std::ptr::null_mut()) }.into())

@@ -1,0 +1,53 @@
+//! Who a slot's processes are, inside and on the host.
+
+use rustix::{
+    fs::{CWD, Gid, Mode, OFlags, Uid, openat},
+    io::Errno,
+    process::Pid,
+    thread::{
+        CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
+        set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    },
+};
+
+use crate::plan::{INSIDE_USER, Identity};
+
+/// The users of a slot: inside, outside, how many.
+pub(crate) fn slot_map(identity: Identity, id: u32) -> String {
+    match identity {
+        Identity::Apart => format!("0 {id} 1\n{INSIDE_USER} {} 1\n", id + 1),
+        Identity::Shared => format!("{INSIDE_USER} 0 1\n"),
+    }
+}
+
+/// Says who the users inside are on the outside.
+pub(crate) fn map_ids(pid: Pid, map: &str) -> Result<(), Errno> {
+    let pid = pid.as_raw_nonzero();
+    for name in ["uid_map", "gid_map"] {
+        let path = format!("/proc/{pid}/{name}");
+        let file = openat(CWD, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(&file, map.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Takes on the identity of init inside, with all capabilities, also across the exec.
+pub(crate) fn take_inside_identity(identity: Identity) -> Result<(), Errno> {
+    match identity {
+        Identity::Apart => {
+            let (user, group) = (Uid::ROOT, Gid::ROOT);
+            set_thread_groups(&[])?;
+            set_thread_res_gid(group, group, group)?;
+            set_thread_res_uid(user, user, user)
+        }
+        // Not root inside, so that capabilities would be lost at the exec.
+        Identity::Shared => {
+            let own = capabilities(None)?;
+            set_capabilities(None, CapabilitySets { inheritable: own.permitted, ..own })?;
+            for capability in own.permitted.iter() {
+                configure_capability_in_ambient_set(capability, true)?;
+            }
+            Ok(())
+        }
+    }
+}

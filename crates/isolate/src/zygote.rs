@@ -1,0 +1,223 @@
+//! Inside a zygote: a runtime that has started, and that slots are forked from.
+//!
+//! This part is loaded into the runtime as a library. The zygote has one thread, maps the users of
+//! every slot, and never sees a request.
+//!
+//! ```text
+//! zygote ── splits ──▶ PID 1: waits for its users, forks PID 2, becomes init
+//!                        └──▶ PID 2: joins its cgroups, waits until init has made the root,
+//!                             gives up its rights, brings memory in, returns into the runtime
+//! ```
+//!
+//! Init stays outside the cgroups: what the code uses is counted and limited there, and init must
+//! outlive it.
+
+use std::{
+    ffi::CString,
+    os::fd::{AsFd, BorrowedFd, IntoRawFd as _, OwnedFd},
+    sync::atomic::{AtomicI32, Ordering},
+};
+
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendFlags},
+    pipe::{PipeFlags, pipe_with},
+    process::{DumpableBehavior, Pid, set_dumpable_behavior},
+};
+
+use crate::{
+    identity,
+    init::{launch, privileges, word::Word},
+    plan::{Broken, Rights, Step},
+    socket::{Packet, PacketSocket},
+    sys::{
+        self,
+        process::{ALL_NAMESPACES, CStrings, exit_now},
+        split::{Parts, Side, Stack, split},
+    },
+    wire::{self, Birth, Born},
+};
+
+/// Memory that a program is known to touch: where, how much, and which advice brings it in.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    pub start: usize,
+    pub length: usize,
+    pub advice: usize,
+}
+
+/// Where a slot's program says its exit code, or -1.
+static WORDS: AtomicI32 = AtomicI32::new(-1);
+
+/// The pid of a slot's program.
+const PROGRAM: i32 = 2;
+
+/// Makes slots as they are asked for. Returns in each slot, as PID 2, ready for its request.
+pub(crate) fn serve(door: &PacketSocket, ahead: &[Memory]) {
+    // Nobody waits for slots here: init says how they end.
+    sys::signal::ignore_children();
+    let mut stack = Stack::default();
+    loop {
+        let Ok(Some(packet)) = door.receive(RecvFlags::empty()) else { exit_now(0) };
+        let born = match make(&packet, &mut stack) {
+            Ok((Side::Grandchild(pipes), birth)) => {
+                return become_slot(packet.fds, pipes, &birth, ahead);
+            }
+            Ok((Side::Caller(pidfd), _)) => (Born::Alive, Some(pidfd)),
+            Err(broken) => (Born::Failed(broken), None),
+        };
+        if answer(door, &born.0, born.1.as_ref()).is_err() {
+            exit_now(1);
+        }
+    }
+}
+
+fn answer(door: &PacketSocket, born: &Born, pidfd: Option<&OwnedFd>) -> Result<(), Errno> {
+    let packet = wire::encode(born).or(Err(Errno::BADMSG))?;
+    let fds: Vec<BorrowedFd<'_>> = pidfd.into_iter().map(AsFd::as_fd).collect();
+    door.send(&packet, &fds, SendFlags::empty())
+}
+
+/// The pipes between init and PID 2.
+struct Pipes {
+    /// Init says that the root is there.
+    wait: OwnedFd,
+    go: OwnedFd,
+    /// PID 2 says that it is ready, or which step broke.
+    heard: OwnedFd,
+    said: OwnedFd,
+}
+
+/// The descriptors that come with an order: init's program and its control socket, then what PID 2
+/// gets.
+const INIT: usize = 0;
+const CONTROL: usize = 1;
+const STREAMS: usize = 2;
+const CGROUPS: usize = 6;
+
+fn make(packet: &Packet, stack: &mut Stack) -> Result<(Side<Pipes>, Birth), Broken> {
+    let at = Broken::at(Step::Plan);
+    let birth: Birth = wire::decode(&packet.bytes).or(Err(at(Errno::BADMSG)))?;
+    let (Some(init), Some(control)) = (packet.fds.get(INIT), packet.fds.get(CONTROL)) else {
+        return Err(at(Errno::BADF));
+    };
+    if packet.fds.len() < CGROUPS || count_threads() != Some(1) {
+        return Err(at(Errno::BUSY));
+    }
+    // The users that slots change to while they share our memory take this away, and with it the
+    // right to say who the users of the next slot are.
+    set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(&at)?;
+    let fork = Broken::at(Step::Fork);
+    // Made here: what the middle process makes in our memory is never given back.
+    let argv = CStrings::new(vec![CString::from(c"init")]);
+    let parts = Parts {
+        outside: &|pid: Pid| identity::map_ids(pid, &birth.map).map_err(&fork),
+        inside: &|| prepare(&birth),
+        become_another: &|pipes| become_init(init, control, pipes, &argv),
+    };
+    let side = split(stack, ALL_NAMESPACES, parts)?;
+    Ok((side, birth))
+}
+
+/// A directory has a link from itself, its parent, and each directory in it.
+fn count_threads() -> Option<u64> {
+    rustix::fs::stat("/proc/self/task").ok()?.st_nlink.checked_sub(2)
+}
+
+fn prepare(birth: &Birth) -> Result<Pipes, Broken> {
+    identity::take_inside_identity(birth.rights.identity).map_err(Broken::at(Step::Privileges))?;
+    let at = Broken::at(Step::Fork);
+    sys::signal::attend_children();
+    let (wait, go) = pipe_with(PipeFlags::CLOEXEC).map_err(&at)?;
+    let (heard, said) = pipe_with(PipeFlags::CLOEXEC).map_err(&at)?;
+    Ok(Pipes { wait, go, heard, said })
+}
+
+/// The number at which init's program is, when it becomes it.
+const PROGRAM_AT: i32 = 6;
+
+fn become_init(init: &OwnedFd, control: &OwnedFd, pipes: &Pipes, argv: &CStrings) -> Broken {
+    let placed = [control, &pipes.go, &pipes.heard, init].map(AsFd::as_fd);
+    let program = sys::process::place_all(&placed, 3)
+        .and_then(|()| sys::process::inherited(PROGRAM_AT))
+        .and_then(|program| {
+            rustix::io::fcntl_setfd(&program, rustix::io::FdFlags::CLOEXEC).map(|()| program)
+        });
+    let errno = match program {
+        Ok(program) => sys::process::exec_fd(program.as_fd(), argv, &CStrings::default()),
+        Err(errno) => errno,
+    };
+    Broken::at(Step::Exec)(errno)
+}
+
+/// Goes on as PID 2: takes its streams, waits for init, gives up all rights for good.
+fn become_slot(fds: Vec<OwnedFd>, pipes: Pipes, birth: &Birth, ahead: &[Memory]) {
+    let (code, tell) = match settle(&fds, &pipes) {
+        Ok(kept) => kept,
+        Err(broken) => fail(&pipes.said, broken),
+    };
+    // Their numbers are taken by others now.
+    let pipes = [pipes.wait, pipes.go, pipes.heard, pipes.said];
+    for fd in fds.into_iter().chain(pipes) {
+        let _number = fd.into_raw_fd();
+    }
+    if let Err(broken) = lock_in(&tell, &birth.rights) {
+        fail(&tell, broken);
+    }
+    // The runtime finds these two at their numbers.
+    let _numbers = [code.into_raw_fd(), tell.into_raw_fd()];
+    if !birth.hurried {
+        sys::library::bring_in(ahead);
+    }
+}
+
+fn fail(tell: &OwnedFd, broken: Broken) -> ! {
+    // If init cannot be told it sees an exit without a reason, which is a failure as well.
+    let _ = rustix::io::write(tell, &Word::Error(broken).to_bytes());
+    exit_now(1)
+}
+
+fn settle(fds: &[OwnedFd], pipes: &Pipes) -> Result<(OwnedFd, OwnedFd), Broken> {
+    let fork = Broken::at(Step::Fork);
+    let [stdin, stdout, stderr, code] = fds.get(STREAMS..CGROUPS).unwrap_or_default() else {
+        return Err(fork(Errno::BADF));
+    };
+    launch::join_cgroups(fds.get(CGROUPS..).unwrap_or_default())
+        .map_err(Broken::at(Step::Cgroup))?;
+    // Without a word init has failed, and has said so itself.
+    if rustix::io::read(&pipes.wait, &mut [0; 1]) != Ok(1) {
+        exit_now(1);
+    }
+    let kept = [stdin, stdout, stderr, code, &pipes.said].map(AsFd::as_fd);
+    launch::keep_only(kept).map_err(fork)
+}
+
+fn lock_in(tell: &OwnedFd, rights: &Rights) -> Result<(), Broken> {
+    // Without it the end is only told later, when the process is gone.
+    let _ = keep_for_the_end(tell, rights.limits.open_files);
+    privileges::of_user_code(rights)?;
+    // As after an exec; without it `/proc/self` would not be the program's own.
+    let own = set_dumpable_behavior(DumpableBehavior::Dumpable);
+    own.map_err(Broken::at(Step::Privileges))
+}
+
+/// Keeps a way to say the exit code, above all numbers that the program can have: it does not
+/// count to what the program may have open.
+fn keep_for_the_end(tell: &OwnedFd, open_files: u64) -> Result<(), Errno> {
+    let above = i32::try_from(open_files).or(Err(Errno::INVAL))?;
+    sys::process::limit(libc::RLIMIT_NOFILE, open_files + 1)?;
+    let kept = rustix::io::fcntl_dupfd_cloexec(tell, above)?;
+    WORDS.store(kept.into_raw_fd(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Tells init with which code the program is about to end, if this is the program and not a
+/// process that it has forked.
+pub(crate) fn say_exit_code(status: i32) {
+    let words = WORDS.load(Ordering::Relaxed);
+    if words >= 0 && rustix::process::getpid().as_raw_nonzero().get() == PROGRAM {
+        let code = status.to_ne_bytes()[if cfg!(target_endian = "little") { 0 } else { 3 }];
+        sys::process::write_to(words, &[code]);
+    }
+}

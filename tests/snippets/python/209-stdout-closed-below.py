@@ -1,0 +1,3 @@
+import os, sys
+sys.stdout.write("never seen")
+os.close(1)
