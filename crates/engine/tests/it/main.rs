@@ -12,3 +12,5 @@ mod node;
 mod siblings;
 #[cfg(test)]
 mod slots;
+#[cfg(test)]
+mod snippets;
