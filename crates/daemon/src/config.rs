@@ -5,7 +5,7 @@ mod units;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use model::{admission::Capacity, limits::LimitPolicy, units::ByteSize};
+use model::{admission::Capacity, execution::Freshness, limits::LimitPolicy, units::ByteSize};
 use serde::{Deserialize, Serialize};
 
 pub use layers::{ConfigError, Sources, load};
@@ -30,6 +30,9 @@ pub struct Config {
     pub drain: Duration,
     /// Whether to start where the kernel cannot limit a slot's memory: it is then only watched.
     pub allow_soft_limits: bool,
+    /// What every execution gets at least: `shared` may be forked from a warm runtime, `strict`
+    /// is executed anew. A request can ask for more than this, not for less.
+    pub freshness: Freshness,
     /// The user that the daemon has when root starts the server: a name or a number. Without one:
     /// `ringfence` if there is such a user, else a number that nobody has.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,6 +94,7 @@ impl Default for Config {
             allowed_origins: Vec::new(),
             drain: settings.drain,
             allow_soft_limits: false,
+            freshness: Freshness::default(),
             user: None,
             log: Log::default(),
             connections: Connections::default(),

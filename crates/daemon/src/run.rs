@@ -99,6 +99,7 @@ async fn start_engine(config: &Config, spawner: OwnedFd) -> Result<Engine, Engin
         capacity: config.capacity(),
         limits: config.limit_policy(),
         languages: Languages::installed(),
+        freshness: config.freshness,
     };
     let engine = Engine::start(settings, spawner).await?;
     tracing::info!(posture = ?engine.posture(), "engine started");

@@ -41,6 +41,13 @@ fn the_configuration_can_be_shown() {
 }
 
 #[test]
+fn a_strict_server_is_strict_with_everybody() {
+    let server = Server::start_with(&["--freshness", "strict"]);
+    let seed = || server.call(&["run", "-l", "python", "-c", "print(hash('x'))"]).out;
+    assert_ne!(seed(), seed());
+}
+
+#[test]
 fn a_data_directory_has_one_server() {
     let server = Server::start();
     let second = call(&["serve", "--listen", "127.0.0.1:0", "--data", server.data()]);

@@ -113,7 +113,7 @@ fn merge(below: &mut Table, above: Table) {
 mod tests {
     use std::time::Duration;
 
-    use model::units::ByteSize;
+    use model::{execution::Freshness, units::ByteSize};
 
     use super::*;
 
@@ -145,6 +145,7 @@ mod tests {
                 ("RINGFENCE_API_KEY", "x"),
                 ("RINGFENCE_LISTEN", "127.0.0.1:2"),
                 ("RINGFENCE_EXECUTIONS__RUNNING", "3"),
+                ("RINGFENCE_FRESHNESS", "strict"),
                 ("RINGFENCE_EXECUTIONS__MAX_MEMORY", "2GiB"),
                 ("RINGFENCE_ALLOWED_ORIGINS", "[\"https://a.example\"]"),
             ]),
@@ -156,6 +157,7 @@ mod tests {
             data: "/a".into(),
             drain: Duration::from_secs(1),
             allowed_origins: vec!["https://a.example".into()],
+            freshness: Freshness::Strict,
             ..Config::default()
         };
         expected.executions.running = 3;
@@ -172,6 +174,25 @@ mod tests {
     }
 
     #[test]
+    fn the_page_names_every_setting() {
+        let page = include_str!("../../../../docs/configuration.md");
+        let shown = Config {
+            public_url: Some(String::new()),
+            user: Some(String::new()),
+            ..Config::default()
+        };
+        for (name, value) in table(&shown.to_toml().unwrap()) {
+            let names = match value {
+                Value::Table(table) => table.keys().map(|key| format!("{name}.{key}")).collect(),
+                _ => vec![name],
+            };
+            for name in names {
+                assert!(page.contains(&format!("\n| `{name}` |")), "{name} is not on the page");
+            }
+        }
+    }
+
+    #[test]
     fn unknown_names_and_unsafe_values_are_refused() {
         let rows = [
             "listne = \"127.0.0.1:1\"",
@@ -183,6 +204,7 @@ mod tests {
             "listen = \"192.168.0.1:7700\"",
             "listen = \"[::]:7700\"",
             "public_url = \"example.org\"",
+            "freshness = \"new\"",
             "[executions]\ndisconnect_grace = \"301s\"",
             "[executions]\nrunning = 0",
         ];
