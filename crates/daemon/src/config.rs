@@ -1,13 +1,16 @@
 //! One configuration: defaults, then a file, then the environment, then flags.
 
+mod languages;
 mod layers;
 mod units;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use engine::languages::Languages;
 use model::{admission::Capacity, execution::Freshness, limits::LimitPolicy, units::ByteSize};
 use serde::{Deserialize, Serialize};
 
+pub use languages::{AddedLanguage, AddedLanguages};
 pub use layers::{ConfigError, Sources, load};
 
 use crate::serve::Settings;
@@ -40,6 +43,9 @@ pub struct Config {
     pub log: Log,
     pub connections: Connections,
     pub executions: Executions,
+    /// Languages besides the built-in ones.
+    #[serde(skip_serializing_if = "AddedLanguages::is_empty")]
+    pub languages: AddedLanguages,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +105,7 @@ impl Default for Config {
             log: Log::default(),
             connections: Connections::default(),
             executions: Executions::default(),
+            languages: AddedLanguages::new(),
         }
     }
 }
@@ -164,7 +171,12 @@ impl Config {
                 return refuse(format!("\"{origin}\" must start with http:// or https://"));
             }
         }
-        Ok(())
+        self.languages().map(drop)
+    }
+
+    /// Returns the languages of this machine and those that were added.
+    pub fn languages(&self) -> Result<Languages, ConfigError> {
+        Ok(languages::installed_and(&self.languages)?)
     }
 
     /// Returns the part that the surfaces need.

@@ -1,6 +1,8 @@
 //! Executions on a real engine with a real spawner.
 
 #[cfg(test)]
+mod added;
+#[cfg(test)]
 mod bombs;
 #[cfg(test)]
 mod containment;

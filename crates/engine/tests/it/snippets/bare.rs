@@ -45,12 +45,12 @@ fn run_and_wait(language: &Language, snippet: &Snippet) -> Ran {
     fs::create_dir(&workspace).unwrap();
     fs::write(workspace.join(&language.file), &snippet.code).unwrap();
     let given = snippet.env.iter().map(|(name, value)| format!("{name}={value}"));
+    let path = format!("/workspace/{}", language.file);
     let mut child = sandbox(folder.path())
         .args(["/bin/bash", "-c", ALONE, "bash"])
         .args(ENV)
         .args(given)
-        .args(&language.command)
-        .arg(format!("/workspace/{}", language.file))
+        .args(language.command.iter().map(|part| part.replace("{file}", &path)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
