@@ -1,13 +1,16 @@
 //! One configuration: defaults, then a file, then the environment, then flags.
 
+mod languages;
 mod layers;
 mod units;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use model::{admission::Capacity, limits::LimitPolicy, units::ByteSize};
+use engine::languages::Languages;
+use model::{admission::Capacity, execution::Freshness, limits::LimitPolicy, units::ByteSize};
 use serde::{Deserialize, Serialize};
 
+pub use languages::{AddedLanguage, AddedLanguages};
 pub use layers::{ConfigError, Sources, load};
 
 use crate::serve::Settings;
@@ -30,6 +33,9 @@ pub struct Config {
     pub drain: Duration,
     /// Whether to start where the kernel cannot limit a slot's memory: it is then only watched.
     pub allow_soft_limits: bool,
+    /// What every execution gets at least: `shared` may be forked from a warm runtime, `strict`
+    /// is executed anew. A request can ask for more than this, not for less.
+    pub freshness: Freshness,
     /// The user that the daemon has when root starts the server: a name or a number. Without one:
     /// `ringfence` if there is such a user, else a number that nobody has.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,6 +43,9 @@ pub struct Config {
     pub log: Log,
     pub connections: Connections,
     pub executions: Executions,
+    /// Languages besides the built-in ones.
+    #[serde(skip_serializing_if = "AddedLanguages::is_empty")]
+    pub languages: AddedLanguages,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,10 +100,12 @@ impl Default for Config {
             allowed_origins: Vec::new(),
             drain: settings.drain,
             allow_soft_limits: false,
+            freshness: Freshness::default(),
             user: None,
             log: Log::default(),
             connections: Connections::default(),
             executions: Executions::default(),
+            languages: AddedLanguages::new(),
         }
     }
 }
@@ -160,7 +171,12 @@ impl Config {
                 return refuse(format!("\"{origin}\" must start with http:// or https://"));
             }
         }
-        Ok(())
+        self.languages().map(drop)
+    }
+
+    /// Returns the languages of this machine and those that were added.
+    pub fn languages(&self) -> Result<Languages, ConfigError> {
+        Ok(languages::installed_and(&self.languages)?)
     }
 
     /// Returns the part that the surfaces need.

@@ -17,7 +17,7 @@ use tokio::{net::TcpListener, select};
 
 use crate::{
     auth::Keyring,
-    config::Config,
+    config::{Config, ConfigError},
     keys::{self, KeyError},
     serve::serve,
 };
@@ -51,6 +51,8 @@ pub enum RunError {
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot say that the server is ready")]
     Announce(#[source] io::Error),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     #[error("cannot start the engine")]
     Engine(#[from] EngineError),
     #[error("the spawner is gone")]
@@ -65,6 +67,7 @@ pub async fn run(
     announce: impl FnOnce(&Ready) -> io::Result<()>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
+    let languages = config.languages()?;
     make_data_directory(&config.data)?;
     let _lock = DirectoryLock::take(&config.data)?;
     let store = Store::open(&keys::store_file(&config.data))?;
@@ -73,7 +76,7 @@ pub async fn run(
     let cannot_listen = |source| RunError::Listen { address: config.listen, source };
     let listener = TcpListener::bind(config.listen).await.map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
-    let engine = start_engine(&config, spawner).await?;
+    let engine = start_engine(&config, languages, spawner).await?;
     let ready = Ready {
         address,
         url: format!("http://{address}"),
@@ -94,11 +97,16 @@ pub async fn run(
     end
 }
 
-async fn start_engine(config: &Config, spawner: OwnedFd) -> Result<Engine, EngineError> {
+async fn start_engine(
+    config: &Config,
+    languages: Languages,
+    spawner: OwnedFd,
+) -> Result<Engine, EngineError> {
     let settings = engine::Settings {
         capacity: config.capacity(),
         limits: config.limit_policy(),
-        languages: Languages::installed(),
+        languages,
+        freshness: config.freshness,
     };
     let engine = Engine::start(settings, spawner).await?;
     tracing::info!(posture = ?engine.posture(), "engine started");

@@ -1,5 +1,6 @@
 //! The languages that executions can be written in. Each is a row: adding one is data.
 
+pub mod added;
 mod table;
 
 use std::{os::unix::fs::PermissionsExt as _, path::Path};
@@ -7,16 +8,20 @@ use std::{os::unix::fs::PermissionsExt as _, path::Path};
 use isolate::plan::{Disk, Launch, Program, SlotSpec, WORKSPACE};
 use model::units::ByteSize;
 
+use added::{AddError, Added};
+
 /// A language as this machine has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Language {
     pub name: String,
     /// Below this the runtime cannot start.
     pub min_memory: ByteSize,
-    /// The runtime's program and its arguments; the path of the code comes last.
+    /// The runtime's program and its arguments; `{file}` stands for the path of the code.
     pub command: Vec<String>,
     /// The name of the file that the code is written to, in the working directory.
     pub file: String,
+    /// Variables of this language, besides those that every execution has.
+    pub env: Vec<(String, String)>,
     /// How slots are made ahead.
     pub warm: Warm,
     /// How many slots wait for requests.
@@ -47,6 +52,9 @@ pub struct Languages {
     rows: Vec<Language>,
 }
 
+/// What stands for the path of the code in a command.
+const FILE: &str = "{file}";
+
 /// The variables that every execution has.
 const ENV: [&str; 4] =
     ["PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "USER=agbox", "HOME=/home/agbox"];
@@ -62,12 +70,13 @@ impl Languages {
         Self { rows: table::rows(is_executable) }
     }
 
-    /// Adds a language, or replaces the one of that name.
-    #[must_use]
-    pub fn with(mut self, language: Language) -> Self {
+    /// Adds a language of the operator's, or replaces one that was added; never one that is built
+    /// in.
+    pub fn with(mut self, added: Added) -> Result<Self, AddError> {
+        let language = added.into_language(is_executable)?;
         self.rows.retain(|row| row.name != language.name);
         self.rows.push(language);
-        self
+        Ok(self)
     }
 
     /// Leaves out all languages but these.
@@ -98,8 +107,17 @@ impl Language {
     /// Returns how to start the runtime with its request, sharing nothing with any other.
     pub(crate) fn launch_anew(&self) -> Launch {
         let code_path = self.code_path();
-        let argv = self.command.iter().cloned().chain([code_path.clone()]).collect();
-        Launch::Exec { program: Program { argv, env: base_env() }, code_path }
+        let argv = self.command.iter().map(|part| part.replace(FILE, &code_path)).collect();
+        Launch::Exec { program: Program { argv, env: self.env() }, code_path }
+    }
+
+    /// Returns the variables of every execution; those of the language win.
+    fn env(&self) -> Vec<String> {
+        let is_own = |variable: &str| {
+            self.env.iter().any(|(name, _)| variable.split('=').next() == Some(name))
+        };
+        let base = base_env().into_iter().filter(|variable| !is_own(variable));
+        base.chain(self.env.iter().map(|(name, value)| format!("{name}={value}"))).collect()
     }
 
     fn code_path(&self) -> String {

@@ -15,6 +15,7 @@ use std::{os::fd::OwnedFd, sync::Arc};
 use isolate::{posture::Posture, socket::PacketSocket};
 use model::{
     admission::{Capacity, Load},
+    execution::Freshness,
     limits::LimitPolicy,
 };
 
@@ -29,6 +30,8 @@ pub struct Settings {
     pub capacity: Capacity,
     pub limits: LimitPolicy,
     pub languages: Languages,
+    /// What every execution gets at least.
+    pub freshness: Freshness,
 }
 
 /// The engine of this node. Cheap to clone; all clones are the same engine.
@@ -42,6 +45,7 @@ struct Inner {
     posture: Posture,
     limits: LimitPolicy,
     languages: Languages,
+    freshness: Freshness,
     queue: Arc<Queue>,
     slots: Slots,
     tasks: Tasks,
@@ -78,11 +82,12 @@ impl Engine {
         let tasks = Tasks::default();
         let spawner = spawner::connect(PacketSocket::from_fd(spawner), &tasks)?;
         let posture = spawner.posture().await?;
-        let slots = Slots::open(spawner, &settings.languages, &tasks).await?;
+        let slots = Slots::open(spawner, &settings.languages, settings.freshness, &tasks).await?;
         let inner = Inner {
             posture,
             limits: settings.limits,
             languages: settings.languages,
+            freshness: settings.freshness,
             queue: Queue::new(settings.capacity),
             slots,
             tasks,

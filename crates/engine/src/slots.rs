@@ -47,10 +47,12 @@ pub(crate) struct Ends {
 }
 
 impl Slots {
-    /// Opens a pool for every language that has one, and lets them fill.
+    /// Opens a pool for every language that has one, and lets them fill. Where every execution is
+    /// strict nobody would ever take from a pool.
     pub(crate) async fn open(
         spawner: Spawner,
         languages: &Languages,
+        least: Freshness,
         tasks: &Tasks,
     ) -> Result<Self, EngineError> {
         let mut pools = HashMap::new();
@@ -58,7 +60,7 @@ impl Slots {
             for (path, content) in &language.files {
                 spawner.add_file(path, content).await?;
             }
-            if language.warm != Warm::Never {
+            if language.warm != Warm::Never && least == Freshness::Shared {
                 let pool = Pool::open(language.clone(), spawner.clone(), tasks.clone());
                 pools.insert(language.name.clone(), pool);
             }

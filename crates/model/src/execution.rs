@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{limits::Limits, units::ByteSize};
 
 /// What a caller asks to be run, after every field was checked.
@@ -32,13 +34,28 @@ impl std::fmt::Debug for Execution {
 }
 
 /// How much a slot may share with others of its language.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Freshness {
     /// Forked from a zygote where the language has one: hash seed and memory layout are the zygote's.
     #[default]
     Shared,
     /// Executed anew: nothing but read-only files is common with another slot.
     Strict,
+}
+
+impl Freshness {
+    /// Decides what an execution gets that asks for this on a server that gives at least that: a
+    /// request may be stricter than the operator, never laxer.
+    #[must_use]
+    pub fn at_least(self, operators: Self) -> Self {
+        match (self, operators) {
+            (Self::Shared, Self::Shared) => Self::Shared,
+            (Self::Strict, Self::Shared | Self::Strict) | (Self::Shared, Self::Strict) => {
+                Self::Strict
+            }
+        }
+    }
 }
 
 /// Which of the two output streams.
@@ -162,6 +179,20 @@ mod tests {
                 expected,
                 "{reason:?} {oom_kills} {exit:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_request_may_be_stricter_than_the_server_and_never_laxer() {
+        use Freshness::{Shared, Strict};
+        let rows = [
+            (Shared, Shared, Shared),
+            (Strict, Shared, Strict),
+            (Shared, Strict, Strict),
+            (Strict, Strict, Strict),
+        ];
+        for (asked, operators, given) in rows {
+            assert_eq!(asked.at_least(operators), given, "{asked:?} of {operators:?}");
         }
     }
 

@@ -61,6 +61,10 @@ pub(crate) struct Serve {
     /// Start where the kernel cannot limit what code uses: memory is then watched, not held
     #[arg(long)]
     allow_soft_limits: bool,
+    /// What every execution gets at least: shared may be forked from a warm runtime, strict is
+    /// executed anew [default: shared]
+    #[arg(long, value_name = "FRESHNESS", value_parser = ["shared", "strict"])]
+    freshness: Option<String>,
     /// Be the daemon: the spawner hands over these descriptors.
     #[arg(long, hide = true, value_name = "SOCKET,CONFIG")]
     as_daemon: Option<String>,
@@ -103,6 +107,7 @@ impl Serve {
         };
         set("listen", self.listen.map(|address| address.to_string()));
         set("data", self.data.as_ref().map(|path| path.display().to_string()));
+        set("freshness", self.freshness.clone());
         if let Some(scratch) = scratch {
             set("listen", Some("127.0.0.1:0".to_owned()));
             set("data", Some(scratch.path().display().to_string()));

@@ -70,9 +70,14 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    pub(crate) fn start_with(flags: &[&str]) -> Self {
         let data = tempfile::tempdir().unwrap();
         let mut child = ringfence(&["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(data.path())
+            .args(flags)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

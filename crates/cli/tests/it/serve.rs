@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::command::{Server, call};
+use crate::command::{Server, call, write};
 
 #[test]
 fn the_first_start_says_where_it_is_and_what_to_try() {
@@ -38,6 +38,28 @@ fn the_configuration_can_be_shown() {
     let shown: toml::Table = toml::from_str(&said.out).unwrap();
     assert_eq!(shown["listen"].as_str(), Some("127.0.0.1:1"));
     assert_eq!(shown["executions"]["disconnect_grace"].as_str(), Some("10s"));
+}
+
+#[test]
+fn a_strict_server_is_strict_with_everybody() {
+    let server = Server::start_with(&["--freshness", "strict"]);
+    let seed = || server.call(&["run", "-l", "python", "-c", "print(hash('x'))"]).out;
+    assert_ne!(seed(), seed());
+}
+
+#[test]
+fn a_language_is_added_by_the_configuration_or_refused_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = |name: &str| {
+        let command = "command = [\"/usr/bin/perl\", \"{file}\"]\nfile = \"main.pl\"";
+        write(directory.path(), name, &format!("[languages.{name}]\n{command}\n"))
+    };
+    let server = Server::start_with(&["--config", &table("perl")]);
+    let said = server.call(&["run", "-l", "perl", "-c", "print 6 * 7"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "42"), "{said:?}");
+    let refused = call(&["serve", "--config", &table("python")]);
+    assert_eq!(refused.code, Some(125));
+    assert!(refused.err.contains("languages.python is built in"), "{refused:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use engine::languages::added::AddError;
 use toml::{Table, Value};
 
 use super::Config;
@@ -39,6 +40,8 @@ pub enum ConfigError {
     Value(#[source] toml::de::Error),
     #[error("refusing unsafe settings: {problem}")]
     Unsafe { problem: String },
+    #[error("a language cannot be added")]
+    Language(#[from] AddError),
     #[error("cannot write the configuration as TOML")]
     Print(#[source] toml::ser::Error),
     #[error("cannot read the configuration back")]
@@ -113,9 +116,10 @@ fn merge(below: &mut Table, above: Table) {
 mod tests {
     use std::time::Duration;
 
-    use model::units::ByteSize;
+    use model::{execution::Freshness, units::ByteSize};
 
     use super::*;
+    use crate::config::AddedLanguage;
 
     fn table(text: &str) -> Table {
         toml::from_str(text).unwrap()
@@ -145,6 +149,7 @@ mod tests {
                 ("RINGFENCE_API_KEY", "x"),
                 ("RINGFENCE_LISTEN", "127.0.0.1:2"),
                 ("RINGFENCE_EXECUTIONS__RUNNING", "3"),
+                ("RINGFENCE_FRESHNESS", "strict"),
                 ("RINGFENCE_EXECUTIONS__MAX_MEMORY", "2GiB"),
                 ("RINGFENCE_ALLOWED_ORIGINS", "[\"https://a.example\"]"),
             ]),
@@ -156,6 +161,7 @@ mod tests {
             data: "/a".into(),
             drain: Duration::from_secs(1),
             allowed_origins: vec!["https://a.example".into()],
+            freshness: Freshness::Strict,
             ..Config::default()
         };
         expected.executions.running = 3;
@@ -166,9 +172,65 @@ mod tests {
 
     #[test]
     fn what_is_printed_can_be_read_again() {
-        let config = Config { public_url: Some("https://a.example".into()), ..Config::default() };
+        let perl = table("languages.perl = {command = [\"/p\", \"{file}\"], env = {A = \"1\"}}");
+        let perl: Config = perl.try_into().unwrap();
+        let config = Config { public_url: Some("https://a.example".into()), ..perl };
         let text = config.to_toml().unwrap();
         assert_eq!(toml::from_str::<Config>(&text).unwrap(), config, "{text}");
+    }
+
+    #[test]
+    fn a_language_can_be_added_by_a_table() {
+        let (_directory, file) = file(
+            "[languages.awk]\ncommand = [\"/usr/bin/awk\", \"-f\", \"{file}\"]\n\
+             file = \"main.awk\"\nmin_memory = \"8MiB\"\nenv = {POSIXLY_CORRECT = \"1\"}\n",
+        );
+        let environment = variables(&[("RINGFENCE_LANGUAGES__AWK__POOL_SIZE", "5")]);
+        let config = load(Sources { file, environment, ..Sources::default() }).unwrap();
+        let languages = config.languages().unwrap();
+        let awk = languages.get("awk").unwrap();
+        assert_eq!(awk.command, ["/usr/bin/awk", "-f", "{file}"]);
+        assert_eq!((awk.file.as_str(), awk.min_memory), ("main.awk", ByteSize::mib(8)));
+        assert_eq!((awk.pool_size, awk.env.len()), (5, 1));
+    }
+
+    #[test]
+    fn a_language_that_cannot_be_added_is_refused_by_its_key() {
+        let sh = "command = [\"/bin/sh\", \"{file}\"]\nfile = \"main.sh\"";
+        let rows = [
+            (format!("[languages.shell]\n{sh}"), "languages.shell is built in"),
+            (format!("[languages.Sh]\n{sh}"), "languages.Sh: a name"),
+            ("[languages.sh]\nfile = \"main.sh\"".into(), "languages.sh.command "),
+            ("[languages.sh]\ncommand = [\"/bin/sh\", \"{file}\"]".into(), "languages.sh.file "),
+            (format!("[languages.sh]\n{sh}\npool_size = 65"), "languages.sh.pool_size "),
+        ];
+        for (text, start) in rows {
+            let (_directory, file) = file(&text);
+            let refused = load(Sources { file, ..Sources::default() }).unwrap_err();
+            let ConfigError::Language(error) = refused else { panic!("{refused:?}") };
+            assert!(error.to_string().starts_with(start), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_page_names_every_setting() {
+        let page = include_str!("../../../../docs/configuration.md");
+        let text = || Some(String::new());
+        let shown = Config { public_url: text(), user: text(), ..Config::default() };
+        for (name, value) in table(&shown.to_toml().unwrap()) {
+            let names = match value {
+                Value::Table(table) => table.keys().map(|key| format!("{name}.{key}")).collect(),
+                _ => vec![name],
+            };
+            for name in names {
+                assert!(page.contains(&format!("\n| `{name}` |")), "{name} is not on the page");
+            }
+        }
+        let env = [(String::new(), String::new())].into();
+        let language = AddedLanguage { env, ..AddedLanguage::default() };
+        for (name, _) in Table::try_from(language).unwrap() {
+            assert!(page.contains(&format!("\n| `{name}` |")), "{name} is not on the page");
+        }
     }
 
     #[test]
@@ -183,6 +245,8 @@ mod tests {
             "listen = \"192.168.0.1:7700\"",
             "listen = \"[::]:7700\"",
             "public_url = \"example.org\"",
+            "freshness = \"new\"",
+            "[languages.sh]\ncommand = [\"/bin/sh\", \"{file}\"]\nfile = \"a\"\npool = 1",
             "[executions]\ndisconnect_grace = \"301s\"",
             "[executions]\nrunning = 0",
         ];

@@ -1,5 +1,6 @@
 //! Real code in real slots, over the wire: what a client of the protocol sees.
 
+use daemon::config::Config;
 use engine::{Engine, Settings, languages::Languages};
 use harness::{SpawnerProcess, start_spawner};
 use model::admission::Capacity;
@@ -32,9 +33,12 @@ impl Real {
     }
 
     async fn start_with(capacity: Capacity) -> Self {
-        let (socket, spawner) = start_spawner().unwrap();
         let languages = Languages::installed();
-        let settings = Settings { capacity, languages, ..Settings::default() };
+        Self::start_on(Settings { capacity, languages, ..Settings::default() }).await
+    }
+
+    async fn start_on(settings: Settings) -> Self {
+        let (socket, spawner) = start_spawner().unwrap();
         let engine = Engine::start(settings, socket.into_fd()).await.unwrap();
         let daemon =
             Daemon::start_on(engine.clone(), Scripted::default(), support::settings()).await;
@@ -97,6 +101,27 @@ async fn code_runs_and_its_output_and_exit_code_come_back() {
         assert_eq!((&result["output_bytes"], &result["truncated"]), (&json!(8), &json!(false)));
         assert!(result["resource_usage"]["peak_memory_mb"].is_u64(), "{result}");
     }
+}
+
+#[tokio::test]
+async fn a_language_of_the_configuration_is_one_like_the_others() {
+    let config = Config::from_toml(
+        "[languages.awk]\ncommand = [\"/usr/bin/awk\", \"-f\", \"{file}\"]\nfile = \"main.awk\"",
+    );
+    let languages = config.unwrap().languages().unwrap().only(&["awk"]);
+    let real = Real::start_on(Settings { languages, ..Settings::default() }).await;
+    let mut peer = real.peer().await;
+    let mut frame = execute("e1", "awk", "{ print $2 } END { exit 4 }");
+    frame["stdin"] = "a b\nc d\n".into();
+    peer.send(frame).await;
+    let frames = peer.until_end("e1").await;
+    assert_eq!(output(&frames, "stdout"), "b\nd\n");
+    let (status, result) = end(&frames);
+    assert_eq!((status, &result["exit_code"]), ("failed", &json!(4)));
+    let mut frame = execute("e2", "awk", "");
+    frame["limits"]["memory_mb"] = 15.into();
+    peer.send(frame).await;
+    assert_eq!(short(&peer.next().await), "error INVALID_REQUEST");
 }
 
 #[tokio::test]

@@ -3,7 +3,10 @@
 use isolate::plan::{Program, WORKSPACE};
 use model::units::ByteSize;
 
-use super::{Language, Warm, base_env};
+use super::{FILE, Language, Warm, base_env};
+
+/// The names of all rows, whether their runtimes are there or not.
+pub(super) const NAMES: [&str; 4] = ["python", "javascript", "shell", "elixir"];
 
 /// Where our own files for a runtime are in a slot.
 const OURS: &str = "/run/ringfence";
@@ -95,8 +98,9 @@ fn row(name: &str, program: String, file: &str, min_memory: ByteSize) -> Languag
     Language {
         name: name.to_owned(),
         min_memory,
-        command: vec![program],
+        command: vec![program, FILE.to_owned()],
         file: file.to_owned(),
+        env: Vec::new(),
         warm: Warm::Never,
         pool_size: 0,
         start_time_variables: Vec::new(),
@@ -106,4 +110,15 @@ fn row(name: &str, program: String, file: &str, min_memory: ByteSize) -> Languag
 
 fn start_time(own: &[&str]) -> Vec<String> {
     LOADER.iter().chain(own).map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_among_the_names() {
+        let rows = rows(|_| true);
+        assert_eq!(rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), NAMES);
+    }
 }

@@ -1,6 +1,8 @@
 //! Executions on a real engine with a real spawner.
 
 #[cfg(test)]
+mod added;
+#[cfg(test)]
 mod bombs;
 #[cfg(test)]
 mod containment;
@@ -12,3 +14,5 @@ mod node;
 mod siblings;
 #[cfg(test)]
 mod slots;
+#[cfg(test)]
+mod snippets;

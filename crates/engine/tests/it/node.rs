@@ -54,9 +54,12 @@ impl Node {
     }
 
     pub(crate) async fn with(languages: &[&str]) -> Self {
-        let (socket, spawner) = start_spawner().unwrap();
         let languages = Languages::installed().only(languages);
-        let settings = Settings { languages, ..Settings::default() };
+        Self::start_with(Settings { languages, ..Settings::default() }).await
+    }
+
+    pub(crate) async fn start_with(settings: Settings) -> Self {
+        let (socket, spawner) = start_spawner().unwrap();
         Self { engine: Engine::start(settings, socket.into_fd()).await.unwrap(), spawner }
     }
 

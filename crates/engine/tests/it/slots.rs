@@ -1,5 +1,6 @@
 //! Where slots come from: forked or new, and never used twice.
 
+use engine::{Settings, languages::Languages};
 use model::execution::{Execution, Exit, Freshness};
 
 use crate::node::{Node, python};
@@ -22,6 +23,16 @@ async fn a_strict_execution_shares_nothing_with_the_zygote() {
     let strict = Execution { freshness: Freshness::Strict, ..python(SEED) };
     let (a, b) = (node.run(strict.clone()).await.stdout, node.run(strict).await.stdout);
     assert!(a != shared && b != shared && a != b);
+}
+
+#[tokio::test]
+async fn on_a_strict_server_no_execution_shares_anything() {
+    let languages = Languages::installed().only(&["python"]);
+    let settings = Settings { languages, freshness: Freshness::Strict, ..Settings::default() };
+    let node = Node::start_with(settings).await;
+    let shared = Execution { freshness: Freshness::Shared, ..python(SEED) };
+    let (a, b) = (node.run(shared.clone()).await.stdout, node.run(shared).await.stdout);
+    assert_ne!(a, b);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create},
+    fs::{Gid, MemfdFlags, Mode, OFlags, SealFlags, Uid, fchown, fcntl_add_seals, memfd_create},
     io::Errno,
     net::SendFlags,
     pipe::{PipeFlags, pipe_with},
@@ -98,7 +98,11 @@ impl Parts {
             Broken::at(Step::Cgroup)(errno)
         })?;
         let files = group.as_ref().map_or(Ok(Vec::new()), Group::files);
-        match (files, PacketSocket::pair(), Pipes::new()) {
+        let pipes = Pipes::new().and_then(|pipes| match spawner.identity() {
+            Identity::Apart => pipes.belonging_to(id + 1),
+            Identity::Shared => Ok(pipes),
+        });
+        match (files, PacketSocket::pair(), pipes) {
             (Ok(files), Ok((for_daemon, for_init)), Ok(pipes)) => {
                 let (cgroup_kinds, cgroup_files) = files.into_iter().unzip();
                 Ok(Self {
@@ -275,6 +279,15 @@ impl Pipes {
             pipes.theirs.push(theirs);
         }
         Ok(pipes)
+    }
+
+    /// Gives them to the user of the program: a path such as `/dev/stdout` opens a pipe anew, and
+    /// the kernel lets only its owner do that.
+    fn belonging_to(self, user: u32) -> Result<Self, Errno> {
+        for pipe in &self.theirs {
+            fchown(pipe, Some(Uid::from_raw(user)), Some(Gid::from_raw(user)))?;
+        }
+        Ok(self)
     }
 }
 

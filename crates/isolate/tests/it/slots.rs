@@ -15,6 +15,14 @@ fn a_program_runs_and_its_output_and_exit_code_come_back() {
 }
 
 #[test]
+fn the_standard_streams_can_be_opened_by_their_paths() {
+    let mut host = Host::start();
+    let code = "cat /dev/stdin; echo out > /dev/stdout; echo err > /proc/self/fd/2";
+    let ran = host.run(&Run { code, stdin: "in\n", ..SHELL }).unwrap();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("in\nout\n", "err\n"));
+}
+
+#[test]
 fn nothing_is_left_of_a_slot() {
     let mut host = Host::start();
     let before = host.traces();

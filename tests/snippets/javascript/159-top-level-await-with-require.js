@@ -1,0 +1,3 @@
+const { setTimeout } = require("timers/promises");
+await setTimeout(1);
+console.log("not reached");
