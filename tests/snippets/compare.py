@@ -62,7 +62,7 @@ def ways(language, interpreter, hooks):
         script = [program, "/workspace/main.py"]
         ours = hooks / "python"
         files = {"sitecustomize.py": (ours / "park.py").read_text(), "leave.py": (ours / "leave.py").read_text()}
-        path = {"PYTHONPATH": "/run/ringfence"}
+        path = {"PYTHONPATH": "/run/ringfence", "RINGFENCE_PARK": "1"}
         # Without a buffer, since ours is emptied at every line.
         return [
             Way("plain", [program, "-u", "/workspace/main.py"]),

@@ -1,8 +1,8 @@
 import os, sys
 
-def hear(event, arguments):
+def hear(event, arguments, write=os.write):
     if event.startswith("cpython."):
-        os.write(1, event.encode() + b"\n")
+        write(1, event.encode() + b"\n")
 
 sys.addaudithook(hear)
 print("heard")

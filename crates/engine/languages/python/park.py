@@ -54,10 +54,14 @@ sys.stdout.flush()
 
 
 def main():
+    is_first = os.environ.pop("RINGFENCE_PARK", None)
     here = os.path.dirname(__file__)
-    os.environ.pop("PYTHONPATH", None)
     sys.path.remove(here)
     sys.path_importer_cache.pop(here, None)
+    if not is_first:  # Another interpreter that the program has started.
+        use_system_site()
+        return
+    os.environ.pop("PYTHONPATH", None)
     finish_site()
     is_zygote = stat.S_ISSOCK(os.fstat(3).st_mode)
     ours = ["leave", "zygote"] if is_zygote else []
@@ -82,13 +86,17 @@ def main():
     start(read_to_end(3))
 
 
-def finish_site():
-    """Runs now what `site` would still do after this file, because none of it depends on the request."""
+def use_system_site():
     del sys.modules["sitecustomize"]
     try:
         import sitecustomize  # The system's own, which this file was found before.
     except ImportError:
         pass
+
+
+def finish_site():
+    """Runs now what `site` would still do after this file, because none of it depends on the request."""
+    use_system_site()
     site = sys.modules["site"]
     if site.ENABLE_USER_SITE:
         native = site.execusercustomize

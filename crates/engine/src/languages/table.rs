@@ -34,7 +34,10 @@ fn python(program: String) -> Language {
     let folder = format!("{OURS}/python");
     let zygote = Program {
         argv: vec![program.clone(), format!("{WORKSPACE}/main.py")],
-        env: base_env().into_iter().chain([format!("PYTHONPATH={folder}")]).collect(),
+        env: base_env()
+            .into_iter()
+            .chain([format!("PYTHONPATH={folder}"), "RINGFENCE_PARK=1".to_owned()])
+            .collect(),
     };
     let file = |name: &str, content: &str| (format!("{folder}/{name}"), content.into());
     Language {
