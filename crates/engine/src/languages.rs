@@ -3,7 +3,7 @@
 pub mod added;
 mod table;
 
-use std::{os::unix::fs::PermissionsExt as _, path::Path};
+use std::{os::unix::fs::PermissionsExt as _, path::Path, sync::LazyLock};
 
 use isolate::plan::{Disk, Launch, Program, SlotSpec, WORKSPACE};
 use model::units::ByteSize;
@@ -136,8 +136,10 @@ fn base_env() -> Vec<String> {
 
 /// Runtimes start threads per processor, so the room for them grows with the machine.
 fn max_processes() -> u32 {
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    u32::try_from(64 + 8 * processors).unwrap_or(u32::MAX)
+    // Asking the system means reading files.
+    static PROCESSORS: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    u32::try_from(64 + 8 * *PROCESSORS).unwrap_or(u32::MAX)
 }
 
 fn is_executable(program: &str) -> bool {

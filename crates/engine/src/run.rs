@@ -75,13 +75,20 @@ pub(crate) async fn execution(
     };
     // The place is free before the client hears of the end: its next request finds room.
     drop(place);
-    match last {
-        Ok(outcome) => send(&events, Event::Ended(outcome)).await,
+    let remains = match last {
+        Ok((outcome, remains)) => {
+            send(&events, Event::Ended(outcome)).await;
+            Some(remains)
+        }
         Err(error) => {
             tracing::error!(error = &error as &dyn std::error::Error, "execution broke");
             send(&events, Event::Broken { message: error.to_string() }).await;
+            None
         }
-    }
+    };
+    // The client hears of the end first; taking the slot down and making the next can wait.
+    tokio::task::yield_now().await;
+    drop(remains);
     if let Some(language) = engine.language(&language) {
         engine.inner.slots.has_ended(language);
     }
@@ -121,7 +128,7 @@ async fn run(
     execution: Execution,
     events: &mpsc::Sender<Event>,
     mut stop: Stop,
-) -> Result<Outcome, EngineError> {
+) -> Result<(Outcome, Remains), EngineError> {
     let Slot { number, control, ends, cgroup } = slot;
     let Ends { stdin, stdout, stderr, code } = ends;
     let limits = execution.limits;
@@ -166,11 +173,17 @@ async fn run(
     if let Ok(Report::Exited { all_gone: false, .. }) = report {
         last_words.are_written();
     }
-    let end = watch.end(report)?;
+    let (end, remains) = watch.end(report)?;
     if !is_pumped {
         pumping.await;
     }
-    Ok(end.outcome(&budget))
+    Ok((end.outcome(&budget), remains))
+}
+
+/// What is left of a slot when its program has ended. Dropping it lets init go.
+struct Remains {
+    _control: Control,
+    _cgroup: Handles,
 }
 
 /// A running program: what may end it, and how it is ended.
@@ -209,8 +222,8 @@ impl Watch {
         self.control.send(&Command::Kill)
     }
 
-    /// Reads what can be known only while init is still there, and lets it go.
-    fn end(self, report: Result<Report, EngineError>) -> Result<End, EngineError> {
+    /// Reads what can be known only while init is still there.
+    fn end(self, report: Result<Report, EngineError>) -> Result<(End, Remains), EngineError> {
         let duration = self.started.elapsed();
         let (exit, seen) = match report {
             Ok(Report::Exited { exit, seen, .. }) => (Some(from_slot(exit)), seen),
@@ -226,7 +239,8 @@ impl Watch {
             cpu_time: counted.cpu_time.max(seen.cpu_time),
             oom_kills: counted.oom_kills.max(seen.memory_ran_out.into()),
         };
-        Ok(End { exit, stopped_for: self.stopped_for, duration, usage })
+        let end = End { exit, stopped_for: self.stopped_for, duration, usage };
+        Ok((end, Remains { _control: self.control, _cgroup: self.cgroup }))
     }
 }
 

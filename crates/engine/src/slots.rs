@@ -125,9 +125,9 @@ async fn make(spawner: &Spawner, spec: SlotSpec) -> Result<Slot, EngineError> {
 }
 
 /// Returns how a slot of the pool is launched.
-fn launch_warm(language: &Language, zygote: Option<u64>) -> Launch {
+fn launch_warm(language: &Language, zygote: Option<u64>, hurried: bool) -> Launch {
     match (&language.warm, zygote) {
-        (Warm::Fork(_), Some(zygote)) => Launch::Fork { zygote, hurried: false },
+        (Warm::Fork(_), Some(zygote)) => Launch::Fork { zygote, hurried },
         (Warm::Park(program), _) => Launch::Park { program: program.clone() },
         (Warm::Wait | Warm::Never | Warm::Fork(_), _) => language.launch_anew(),
     }

@@ -15,6 +15,7 @@ use model::execution::StopReason;
 use tokio::{
     select,
     sync::watch,
+    task::yield_now,
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
 use tokio_tungstenite::tungstenite::Message;
@@ -141,7 +142,12 @@ impl Connection {
                 }
                 step = socket.step() => {
                     let heard = match step {
-                        Step::Message(message) => self.hear(message, socket),
+                        Step::Message(message) => {
+                            let heard = self.hear(message, socket);
+                            // What was submitted may start at once; then one write tells both.
+                            yield_now().await;
+                            heard
+                        }
                         Step::Flushed => Ok(()),
                         Step::Gone(gone) => Err(gone.into()),
                     };

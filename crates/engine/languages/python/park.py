@@ -80,7 +80,7 @@ def main():
     if zygote:
         leave.keep_everything()
         leave.prepare(preloaded.native, preloaded.given, zygote.LIBRARY)
-        zygote.serve()  # Returns in each new slot, never in the zygote.
+        zygote.serve(leave.keep_everything)  # Returns in each new slot, never in the zygote.
     os.write(4, b"ready\n")
     os.close(4)
     start(read_to_end(3))
@@ -122,6 +122,7 @@ class Preloaded:
         self.modules = {}  # name -> module, not yet handed over
         self.imports = {}  # name -> names that loading it imports, in order
         self.at_exit = {}  # name -> arguments of its calls of `atexit.register`
+        self.at_fork = {}  # name -> arguments of its calls of `os.register_at_fork`
         self.parents = {}  # name -> package that has it as an attribute
         self.given = []
 
@@ -131,7 +132,8 @@ class Preloaded:
         import builtins
 
         loading, known = [""], set(sys.modules)
-        load, find, self.register = bootstrap._load_unlocked, builtins.__import__, atexit.register
+        load, find = bootstrap._load_unlocked, builtins.__import__
+        self.register, self.register_at_fork = atexit.register, os.register_at_fork
 
         def note(name):
             self.imports.setdefault(loading[-1], {})[name] = True
@@ -165,8 +167,11 @@ class Preloaded:
             self.at_exit.setdefault(loading[-1], []).append((call, named))
             return call[0]
 
+        def noting_register_at_fork(**hooks):
+            self.at_fork.setdefault(loading[-1], []).append(hooks)
+
         bootstrap._load_unlocked, builtins.__import__ = noting_load, noting_import
-        atexit.register = noting_register
+        atexit.register, os.register_at_fork = noting_register, noting_register_at_fork
         try:
             for name in names:
                 try:
@@ -175,7 +180,7 @@ class Preloaded:
                     pass  # Not every build has every module.
         finally:
             bootstrap._load_unlocked, builtins.__import__ = load, find
-            atexit.register = self.register
+            atexit.register, os.register_at_fork = self.register, self.register_at_fork
 
     def hide(self):
         import _frozen_importlib as bootstrap
@@ -262,6 +267,14 @@ class Preloaded:
                 setattr(self.parents[name], name.rpartition(".")[2], module)
         for call, named in self.at_exit.pop(name, ()):
             self.register(*call, **named)
+        for hooks in self.at_fork.pop(name, ()):
+            hooks.get("after_in_child", int)()  # There was a fork since it was loaded.
+            self.register_at_fork(**hooks)
+        # What the interpreter does not renew by itself.
+        if name == "threading" and hasattr(main := sys.modules[name].main_thread(), "_set_native_id"):
+            main._set_native_id()
+        if name == "multiprocessing.process":
+            sys.modules[name].current_process().authkey = os.urandom(32)
 
 
 class HandOver:

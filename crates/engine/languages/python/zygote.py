@@ -12,15 +12,12 @@ import fcntl
 import os
 import signal
 import sys
-import threading
 
 LIBRARY = "/run/ringfence/zygote.so"
 MADV_POPULATE_READ, MADV_POPULATE_WRITE = 22, 23
 PAGE = os.sysconf("SC_PAGESIZE")
 
 libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock
-
-processes = sys.modules.get("multiprocessing.process")
 
 # A small program of the usual kind. Its exit status is the number of a signal, see `learn`.
 TRIAL = b"""
@@ -38,26 +35,22 @@ raise SystemExit(19)
 """
 
 
-def serve():
+def serve(keep_everything):
     """Returns in every slot, as PID 2, when it is ready for its request; never in the zygote."""
     pages = learn()
     if pages is None:
         return
-    memory = (ctypes.c_size_t * (3 * len(pages)))(*(number for page in pages for number in page))
-    # What `os.fork` does around the fork itself.
-    ctypes.pythonapi.PyOS_BeforeFork()
-    ctypes.PyDLL(LIBRARY).ringfence_serve(3, memory, ctypes.c_size_t(len(pages)))
-    ctypes.pythonapi.PyOS_AfterFork_Child()
-    refresh()
-
-
-def refresh():
-    """Renews what the zygote drew or noted for itself and what the interpreter does not renew at fork."""
-    main = threading.main_thread()
-    if hasattr(main, "_set_native_id"):
-        main._set_native_id()
-    if processes:
-        processes.current_process().authkey = os.urandom(32)
+    count = len(pages)
+    memory = (ctypes.c_size_t * (3 * count))(*(number for page in pages for number in page))
+    library = ctypes.PyDLL(LIBRARY)
+    del pages
+    keep_everything()  # Else the collector would soon go through what was made here, in every slot.
+    # What `os.fork` does around the fork itself. Looked up here: each line that runs in a slot copies pages there.
+    serve, before, after = library.ringfence_serve, ctypes.pythonapi.PyOS_BeforeFork, ctypes.pythonapi.PyOS_AfterFork_Child
+    serve.argtypes = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
+    before()
+    serve(3, memory, count)
+    after()
 
 
 def learn():

@@ -93,7 +93,7 @@ impl Pool {
                 Some(zygotes) => Some(zygotes.current().await?),
                 None => None,
             };
-            let launch = launch_warm(&self.language, zygote);
+            let launch = launch_warm(&self.language, zygote, self.is_waited_for());
             make(&self.spawner, slot_spec(launch)).await
         };
         match warm.await {
