@@ -219,5 +219,8 @@ pub(crate) fn say_exit_code(status: i32) {
     if words >= 0 && rustix::process::getpid().as_raw_nonzero().get() == PROGRAM {
         let code = status.to_ne_bytes()[if cfg!(target_endian = "little") { 0 } else { 3 }];
         sys::process::write_to(words, &[code]);
+        // The kernel puts init behind us on this processor, expecting us to sleep. Taking our
+        // memory down would hold it up.
+        rustix::thread::sched_yield();
     }
 }
