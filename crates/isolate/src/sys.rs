@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "this module is where system calls without a safe wrapper live")]
 
 pub mod library;
+pub mod memory;
 pub mod mount;
 pub mod net;
 pub mod process;
