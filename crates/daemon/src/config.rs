@@ -6,7 +6,7 @@ mod units;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use engine::languages::Languages;
+use engine::{PoolMemory, languages::Languages};
 use model::{admission::Capacity, execution::Freshness, limits::LimitPolicy, units::ByteSize};
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +88,9 @@ pub struct Executions {
     /// How many may wait, on one connection and in all.
     pub queued_per_connection: usize,
     pub queued: usize,
+    /// The memory that slots may take together while they wait for requests.
+    #[serde(with = "units::size")]
+    pub pool_memory: ByteSize,
 }
 
 impl Default for Config {
@@ -135,6 +138,7 @@ impl Default for Executions {
             running: capacity.running,
             queued_per_connection: capacity.queued_per_client,
             queued: capacity.queued,
+            pool_memory: PoolMemory::default().0,
         }
     }
 }

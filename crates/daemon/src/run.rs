@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use engine::{Engine, EngineError, languages::Languages};
+use engine::{Engine, EngineError, PoolMemory, languages::Languages};
 use store::{
     Store, StoreError,
     lock::{DirectoryLock, LockError},
@@ -107,6 +107,7 @@ async fn start_engine(
         limits: config.limit_policy(),
         languages,
         freshness: config.freshness,
+        pool_memory: PoolMemory(config.executions.pool_memory),
     };
     let engine = Engine::start(settings, spawner).await?;
     tracing::info!(posture = ?engine.posture(), "engine started");

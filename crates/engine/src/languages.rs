@@ -24,8 +24,10 @@ pub struct Language {
     pub env: Vec<(String, String)>,
     /// How slots are made ahead.
     pub warm: Warm,
-    /// How many slots wait for requests.
+    /// How many slots wait for requests, at least.
     pub pool_size: usize,
+    /// What one of them takes, about.
+    pub slot_memory: ByteSize,
     /// Variables that the runtime looks at only when it starts; a `*` at the end stands for any
     /// rest.
     pub start_time_variables: Vec<String>,

@@ -17,6 +17,7 @@ use model::{
     admission::{Capacity, Load},
     execution::Freshness,
     limits::LimitPolicy,
+    units::ByteSize,
 };
 
 use languages::{Language, Languages};
@@ -32,6 +33,19 @@ pub struct Settings {
     pub languages: Languages,
     /// What every execution gets at least.
     pub freshness: Freshness,
+    /// What slots that wait for their requests may take together.
+    pub pool_memory: PoolMemory,
+}
+
+/// Memory for slots that wait, in all pools together. They have what they need at least in any
+/// case; beyond that they grow with the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolMemory(pub ByteSize);
+
+impl Default for PoolMemory {
+    fn default() -> Self {
+        Self(ByteSize::mib(512))
+    }
 }
 
 /// The engine of this node. Cheap to clone; all clones are the same engine.
@@ -82,7 +96,14 @@ impl Engine {
         let tasks = Tasks::default();
         let spawner = spawner::connect(PacketSocket::from_fd(spawner), &tasks)?;
         let posture = spawner.posture().await?;
-        let slots = Slots::open(spawner, &settings.languages, settings.freshness, &tasks).await?;
+        let slots = Slots::open(
+            spawner,
+            &settings.languages,
+            settings.freshness,
+            settings.pool_memory.0,
+            &tasks,
+        )
+        .await?;
         let inner = Inner {
             posture,
             limits: settings.limits,

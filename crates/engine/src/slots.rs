@@ -11,7 +11,10 @@ use isolate::{
     slot::SlotEnds,
     wire::Report,
 };
-use model::execution::{Execution, Freshness};
+use model::{
+    execution::{Execution, Freshness},
+    units::ByteSize,
+};
 
 use crate::{
     EngineError,
@@ -19,7 +22,7 @@ use crate::{
     spawner::{Control, SlotNumber, Spawner},
     tasks::Tasks,
 };
-use pool::Pool;
+use pool::{Budget, Pool};
 
 /// The slots of this node.
 #[derive(Debug)]
@@ -48,20 +51,28 @@ pub(crate) struct Ends {
 
 impl Slots {
     /// Opens a pool for every language that has one, and lets them fill. Where every execution is
-    /// strict nobody would ever take from a pool.
+    /// strict nobody would ever take from a pool of runtimes that have started.
     pub(crate) async fn open(
         spawner: Spawner,
         languages: &Languages,
         least: Freshness,
+        pool_memory: ByteSize,
         tasks: &Tasks,
     ) -> Result<Self, EngineError> {
         let mut pools = HashMap::new();
+        let budget = Arc::new(Budget::new(pool_memory));
         for language in languages.iter() {
             for (path, content) in &language.files {
                 spawner.add_file(path, content).await?;
             }
-            if language.warm != Warm::Never && least == Freshness::Shared {
-                let pool = Pool::open(language.clone(), spawner.clone(), tasks.clone());
+            let has_pool = match language.warm {
+                Warm::Never => false,
+                Warm::Wait => true,
+                Warm::Park(_) | Warm::Fork(_) => least == Freshness::Shared,
+            };
+            if has_pool {
+                let (spawner, budget) = (spawner.clone(), Arc::clone(&budget));
+                let pool = Pool::open(language.clone(), spawner, tasks.clone(), budget);
                 pools.insert(language.name.clone(), pool);
             }
         }
@@ -104,10 +115,12 @@ impl Slots {
 }
 
 /// Whether a runtime that has started already would not do: it was asked for, or a variable is
-/// given that a runtime looks at only when it starts.
+/// given that a runtime looks at only when it starts. Where slots wait before their runtime starts
+/// there is no such thing.
 fn needs_new(language: &Language, execution: &Execution) -> bool {
-    execution.freshness == Freshness::Strict
-        || execution.env.iter().any(|(name, _)| language.reads_at_start(name))
+    language.warm != Warm::Wait
+        && (execution.freshness == Freshness::Strict
+            || execution.env.iter().any(|(name, _)| language.reads_at_start(name)))
 }
 
 /// Has a slot made, and waits until it is ready.

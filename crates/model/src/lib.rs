@@ -6,4 +6,5 @@
 pub mod admission;
 pub mod execution;
 pub mod limits;
+pub mod pools;
 pub mod units;

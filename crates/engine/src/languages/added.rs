@@ -68,6 +68,7 @@ impl Added {
             env: self.env,
             warm: Warm::Wait,
             pool_size: self.pool_size,
+            slot_memory: ByteSize::mib(1),
             start_time_variables: Vec::new(),
             files: Vec::new(),
         })

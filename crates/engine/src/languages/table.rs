@@ -43,6 +43,7 @@ fn python(program: String) -> Language {
     Language {
         warm: Warm::Fork(zygote),
         pool_size: 8,
+        slot_memory: ByteSize::mib(4),
         start_time_variables: start_time(&["PYTHON*", "HOME"]),
         files: vec![
             file("sitecustomize.py", include_str!("../../languages/python/park.py")),
@@ -63,6 +64,7 @@ fn javascript(program: String) -> Language {
     Language {
         warm: Warm::Park(parked),
         pool_size: 2,
+        slot_memory: ByteSize::mib(16),
         files: vec![(hook, include_str!("../../languages/javascript/park.js").into())],
         start_time_variables: start_time(&["NODE_*", "UV_*", "HOME"]),
         ..row("javascript", program, "main.js", ByteSize::mib(64))
@@ -73,6 +75,7 @@ fn shell(program: String) -> Language {
     Language {
         warm: Warm::Wait,
         pool_size: 4,
+        slot_memory: ByteSize::mib(1),
         ..row("shell", program, "main.sh", ByteSize::mib(16))
     }
 }
@@ -91,6 +94,7 @@ fn elixir(program: String) -> Language {
     Language {
         warm: Warm::Park(parked),
         pool_size: 1,
+        slot_memory: ByteSize::mib(64),
         files: vec![(hook, include_str!("../../languages/elixir/park.exs").into())],
         start_time_variables: start_time(&["ERL_*", "ELIXIR_*", "HOME"]),
         ..row("elixir", program, "main.exs", ByteSize::mib(128))
@@ -106,6 +110,7 @@ fn row(name: &str, program: String, file: &str, min_memory: ByteSize) -> Languag
         env: Vec::new(),
         warm: Warm::Never,
         pool_size: 0,
+        slot_memory: ByteSize::mib(1),
         start_time_variables: Vec::new(),
         files: Vec::new(),
     }

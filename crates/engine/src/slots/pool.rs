@@ -1,14 +1,23 @@
 //! Slots of one language that wait ahead of their requests.
 //!
 //! A request takes a waiting slot at once. If there is none it waits for the next that is made;
-//! those who wait come before the pool. Nobody is ever held up by filling it.
+//! those who wait come before the pool. Nobody is ever held up by filling it. How many there are
+//! follows the load, within the memory that all pools share.
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
-use tokio::sync::oneshot;
+use model::{
+    pools::{self, Seen},
+    units::ByteSize,
+};
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{Slot, launch_warm, make, zygote::Zygotes};
 use crate::{
@@ -24,9 +33,38 @@ const AT_ONCE: usize = 4;
 /// After this many failures in a row nothing is made ahead until somebody asks.
 const GIVE_UP_AFTER: u32 = 3;
 
+/// How long a pool must not need a slot before it has fewer.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// The memory that pools may take together.
+#[derive(Debug)]
+pub(super) struct Budget {
+    all: ByteSize,
+    taken: AtomicU64,
+}
+
+impl Budget {
+    pub(super) fn new(all: ByteSize) -> Self {
+        Self { all, taken: AtomicU64::new(0) }
+    }
+
+    fn room(&self) -> ByteSize {
+        let taken = self.taken.load(Ordering::Relaxed);
+        ByteSize::bytes(self.all.as_bytes().saturating_sub(taken))
+    }
+
+    /// Notes that a pool has another size. Two that grow at once may go past the budget by one
+    /// step; the next one sees it.
+    fn note(&self, before: ByteSize, after: ByteSize) {
+        self.taken.fetch_add(after.as_bytes(), Ordering::Relaxed);
+        self.taken.fetch_sub(before.as_bytes(), Ordering::Relaxed);
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Pool {
     language: Language,
+    budget: Arc<Budget>,
     spawner: Spawner,
     tasks: Tasks,
     zygotes: Option<Zygotes>,
@@ -39,16 +77,28 @@ struct State {
     waiting: VecDeque<oneshot::Sender<Result<Slot, EngineError>>>,
     being_made: usize,
     failures: u32,
+    /// How many slots there are to be.
+    size: usize,
+    fewest_ready: usize,
+    /// Whether somebody comes back to look whether there are too many.
+    is_watched: bool,
 }
 
 impl Pool {
-    pub(super) fn open(language: Language, spawner: Spawner, tasks: Tasks) -> Arc<Self> {
+    pub(super) fn open(
+        language: Language,
+        spawner: Spawner,
+        tasks: Tasks,
+        budget: Arc<Budget>,
+    ) -> Arc<Self> {
         let zygotes = match &language.warm {
             Warm::Fork(program) => Some(Zygotes::new(spawner.clone(), program.clone())),
             Warm::Park(_) | Warm::Wait | Warm::Never => None,
         };
-        let state = Mutex::new(State::default());
-        let pool = Arc::new(Self { language, spawner, tasks, zygotes, state });
+        let state = State { size: language.pool_size, ..State::default() };
+        let state = Mutex::new(state);
+        let pool = Arc::new(Self { language, budget, spawner, tasks, zygotes, state });
+        pool.budget.note(ByteSize::default(), pool.policy(&pool.state()).memory());
         pool.fill();
         pool
     }
@@ -60,12 +110,14 @@ impl Pool {
             while let Some(slot) = state.ready.pop_front() {
                 // Its zygote may have died, and it with it.
                 if !slot.control.is_closed() {
+                    state.fewest_ready = state.fewest_ready.min(state.ready.len());
                     return Ok(slot);
                 }
             }
             let (slot, mine) = oneshot::channel();
             state.waiting.push_back(slot);
             state.failures = 0;
+            self.grow(&mut state);
             mine
         };
         self.fill();
@@ -75,7 +127,7 @@ impl Pool {
     /// Starts as many makers as there are slots wanted.
     pub(super) fn fill(self: &Arc<Self>) {
         let mut state = self.state();
-        while state.wants_more(self.language.pool_size) {
+        while state.wants_more() {
             state.being_made += 1;
             let pool = Arc::clone(self);
             self.tasks.start("make a slot", async move {
@@ -132,6 +184,56 @@ impl Pool {
         }
     }
 
+    fn policy(&self, state: &State) -> pools::Pool {
+        pools::Pool {
+            least: self.language.pool_size,
+            size: state.size,
+            slot_memory: self.language.slot_memory,
+        }
+    }
+
+    /// A request has found no slot: the next ones are to.
+    fn grow(self: &Arc<Self>, state: &mut State) {
+        let policy = self.policy(state);
+        self.resize(state, policy.grown(state.waiting.len(), self.budget.room()));
+        if state.size > self.language.pool_size && !state.is_watched {
+            state.is_watched = true;
+            let pool = Arc::clone(self);
+            self.tasks.start("shrink a pool", async move { pool.shrink().await });
+        }
+    }
+
+    /// Has fewer slots again, step by step, until there are as few as there are at least.
+    async fn shrink(&self) {
+        loop {
+            let quiet_until = Instant::now() + QUIET;
+            tokio::select! {
+                () = tokio::time::sleep_until(quiet_until) => {}
+                () = self.spawner.gone() => return,
+            }
+            let surplus = {
+                let mut state = self.state();
+                let seen = Seen { waiting: state.waiting.len(), fewest_ready: state.fewest_ready };
+                let size = self.policy(&state).shrunk(seen);
+                self.resize(&mut state, size);
+                state.fewest_ready = state.ready.len();
+                state.is_watched = size > self.language.pool_size;
+                let kept = size.min(state.ready.len());
+                state.ready.split_off(kept)
+            };
+            drop(surplus);
+            if !self.state().is_watched {
+                return;
+            }
+        }
+    }
+
+    fn resize(&self, state: &mut State, size: usize) {
+        let before = self.policy(state).memory();
+        state.size = size;
+        self.budget.note(before, self.policy(state).memory());
+    }
+
     fn is_waited_for(&self) -> bool {
         !self.state().waiting.is_empty()
     }
@@ -142,8 +244,8 @@ impl Pool {
 }
 
 impl State {
-    fn wants_more(&self, size: usize) -> bool {
-        let ahead = if self.failures < GIVE_UP_AFTER { size } else { 0 };
+    fn wants_more(&self) -> bool {
+        let ahead = if self.failures < GIVE_UP_AFTER { self.size } else { 0 };
         let wanted = (self.waiting.len() + ahead).saturating_sub(self.ready.len());
         self.being_made < wanted.min(AT_ONCE)
     }
