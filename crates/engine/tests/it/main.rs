@@ -5,6 +5,8 @@ mod added;
 #[cfg(test)]
 mod bombs;
 #[cfg(test)]
+mod calls;
+#[cfg(test)]
 mod containment;
 #[cfg(test)]
 mod executions;
