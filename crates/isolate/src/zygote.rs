@@ -47,6 +47,9 @@ pub struct Memory {
     pub advice: usize,
 }
 
+/// Whether slots can be forked from zygotes here: on other processors that is not written.
+pub const IS_WRITTEN: bool = cfg!(target_arch = "x86_64");
+
 /// Where a slot's program says its exit code, or -1.
 static WORDS: AtomicI32 = AtomicI32::new(-1);
 

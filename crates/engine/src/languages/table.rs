@@ -41,7 +41,7 @@ fn python(program: String) -> Language {
     };
     let file = |name: &str, content: &str| (format!("{folder}/{name}"), content.into());
     Language {
-        warm: Warm::Fork(zygote),
+        warm: if isolate::zygote::IS_WRITTEN { Warm::Fork(zygote) } else { Warm::Park(zygote) },
         pool_size: 8,
         slot_memory: ByteSize::mib(4),
         start_time_variables: start_time(&["PYTHON*", "HOME"]),

@@ -109,7 +109,10 @@ pub fn split<T>(
     };
     match returned {
         0 => match ManuallyDrop::into_inner(shared.made) {
-            Some(made) => Ok(Side::Grandchild(made)),
+            Some(made) => {
+                renew_rseq();
+                Ok(Side::Grandchild(made))
+            }
             None => exit_now(1),
         },
         1.. => {
@@ -175,6 +178,38 @@ extern "C" fn middle<T>(shared: *mut c_void, callers_stack: *const c_void) -> ! 
             exit_now(1)
         }
     }
+}
+
+/// Tells the kernel again where the C library keeps the number of the processor. A process that
+/// shares its memory has none, so neither has what it forks, and the library would go on reading
+/// the number that was there.
+fn renew_rseq() {
+    const SIGNATURE: u32 = 0x5305_3053;
+    const SIZE: u32 = 32;
+    // SAFETY: both names are C strings.
+    let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
+    if offset.is_null() {
+        return;
+    }
+    // SAFETY: where the C library has this symbol, it is a `ptrdiff_t`.
+    let offset = unsafe { *offset.cast::<isize>() };
+    let area = thread_pointer().wrapping_add_signed(offset);
+    // SAFETY: the area is the library's own, of this size, and lives as long as the thread. Where
+    // the library does not use it the kernel refuses, or is told what nobody reads.
+    unsafe { libc::syscall(libc::SYS_rseq, area, SIZE, 0, SIGNATURE) };
+}
+
+#[cfg(target_arch = "x86_64")]
+fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: the first word that this register leads to is its own address, by the ABI.
+    unsafe { std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly)) };
+    pointer
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn thread_pointer() -> usize {
+    0
 }
 
 type InMiddle = extern "C" fn(*mut c_void, *const c_void) -> !;
