@@ -10,11 +10,15 @@ use rustix::{
     io::Errno,
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+        SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg,
+        socketpair,
     },
 };
 
 use crate::wire::{MAX_FDS, MAX_PACKET};
+
+/// Asks how long the next packet is, and leaves it where it is.
+const PEEK_AT_LENGTH: RecvFlags = RecvFlags::PEEK.union(RecvFlags::TRUNC);
 
 /// One end of a SEQPACKET pair.
 #[derive(Debug)]
@@ -63,14 +67,19 @@ impl PacketSocket {
 
     /// Receives one packet; `None` when the other end is closed.
     pub fn receive(&self, flags: RecvFlags) -> Result<Option<Packet>, Errno> {
-        let mut bytes = vec![0; MAX_PACKET];
+        let length = match retry(|| recv(&self.fd, &mut [0_u8; 0], flags | PEEK_AT_LENGTH)) {
+            // A peer that died with packets of ours unread resets the connection.
+            Err(Errno::CONNRESET) => return Ok(None),
+            other => other?.1,
+        };
+        // Every page of a buffer costs a new process a fault: it is as large as it must be.
+        let mut bytes = vec![0; length.min(MAX_PACKET)];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = flags | RecvFlags::CMSG_CLOEXEC;
         let message =
             retry(|| recvmsg(&self.fd, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags));
         let message = match message {
-            // A peer that died with packets of ours unread resets the connection.
             Err(Errno::CONNRESET) => return Ok(None),
             other => other?,
         };

@@ -434,6 +434,7 @@ pub(super) const INIT: &[i64] = &[
     SYS_openat,
     SYS_ppoll,
     SYS_read,
+    SYS_recvfrom,
     SYS_recvmsg,
     SYS_restart_syscall,
     SYS_rt_sigprocmask,
