@@ -67,8 +67,10 @@ fn watch(control: &PacketSocket, ready: &Ready) -> Result<Option<Report>, Errno>
                 Some(packet) => watch.obey(&packet.bytes)?,
             }
         }
+        // Without a cgroup what the program has used is known only when it was waited for.
         if happened.word
             && let Some(Word::Exit(code)) = watch.hear()
+            && watch.memory.is_none()
         {
             kill_all()?;
             let seen = watch.seen();
