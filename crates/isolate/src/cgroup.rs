@@ -1,7 +1,7 @@
 //! Control groups: the limits that hold, whatever the code does.
 //!
 //! Supports the unified tree (v2), the older one tree per controller (v1), and both side by side
-//! (hybrid: limits by v1, killing by the v2 tree). Nothing is ever written above the cgroup that
+//! (hybrid: limits by v1, killing and freezing by the v2 tree). Nothing is ever written above the cgroup that
 //! the spawner itself was started in.
 
 mod find;
@@ -10,10 +10,13 @@ pub mod handles;
 
 pub use group::Group;
 
-use std::{ffi::CString, os::fd::OwnedFd};
+use std::{
+    ffi::{CStr, CString},
+    os::fd::OwnedFd,
+};
 
 use rustix::{
-    fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, unlinkat},
+    fs::{Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, accessat, unlinkat},
     io::Errno,
 };
 
@@ -22,6 +25,9 @@ use find::Mounted;
 
 /// The controllers that a slot needs.
 const NEEDED: [&str; 3] = ["memory", "pids", "cpu"];
+
+/// The v1 controller that stops processes.
+const FREEZER: &str = "freezer";
 
 /// The cgroups of this server: the place where slots get theirs.
 #[derive(Debug)]
@@ -46,8 +52,8 @@ enum Role {
     V1(Vec<String>),
     /// v2 with the controllers.
     V2,
-    /// v2 beside v1: no controllers, but `cgroup.kill`.
-    KillOnly,
+    /// v2 beside v1: no controllers, but `cgroup.kill` and `cgroup.freeze`.
+    V2Beside,
 }
 
 /// Why there are no cgroups for slots.
@@ -78,8 +84,12 @@ impl Cgroups {
             return Ok(Self { name: name.to_owned(), trees: vec![tree], version: Version::V2 });
         }
         let mut trees = open_v1(&mounted, name)?;
-        // Killing through the v2 tree is better than without, but not needed.
-        trees.extend(unified.and_then(|unified| open_kill_only(unified, name).ok()));
+        // Killing and freezing through the v2 tree is better than without, but not needed.
+        trees.extend(unified.and_then(|unified| open(unified, name, Role::V2Beside).ok()));
+        // One more directory for every slot, so only where nothing else can freeze.
+        if !trees.iter().any(Tree::can_freeze) {
+            trees.extend(open_freezer(&mounted, name));
+        }
         Ok(Self { name: name.to_owned(), trees, version: Version::V1 })
     }
 
@@ -89,16 +99,17 @@ impl Cgroups {
 
     /// Whether a whole slot can be killed by one write.
     pub fn has_kill(&self) -> bool {
-        self.trees.iter().any(|tree| {
-            !matches!(tree.role, Role::V1(_))
-                && rustix::fs::accessat(
-                    &tree.dir,
-                    "cgroup.kill",
-                    rustix::fs::Access::EXISTS,
-                    AtFlags::empty(),
-                )
-                .is_ok()
-        })
+        self.trees.iter().any(|tree| tree.has("cgroup.kill"))
+    }
+}
+
+impl Tree {
+    fn can_freeze(&self) -> bool {
+        self.has("cgroup.freeze") || self.has("freezer.state")
+    }
+
+    fn has(&self, file: &str) -> bool {
+        accessat(&self.dir, file, Access::EXISTS, AtFlags::empty()).is_ok()
     }
 }
 
@@ -135,30 +146,27 @@ fn open_v1(mounted: &[Mounted], name: &str) -> Result<Vec<Tree>, CgroupError> {
         }
     }
     for mounted in mounted {
-        let controllers: Vec<String> = mounted
-            .controllers
-            .iter()
-            .flatten()
-            .filter(|name| NEEDED.contains(&name.as_str()) || *name == "cpuacct")
-            .cloned()
-            .collect();
-        if controllers.is_empty() {
-            continue;
+        let controllers = mounted.controllers.clone().unwrap_or_default();
+        if controllers.iter().any(|name| NEEDED.contains(&name.as_str()) || name == "cpuacct") {
+            trees.push(open(mounted, name, Role::V1(controllers))?);
         }
-        let not_ours = |errno| CgroupError::NotOurs { path: mounted.path.clone(), errno };
-        let parent = open_dir(CWD, &mounted.path).map_err(not_ours)?;
-        let dir = make_dir(&parent, name).map_err(not_ours)?;
-        clear(&parent);
-        trees.push(Tree { dir, parent, role: Role::V1(controllers) });
     }
     Ok(trees)
 }
 
-fn open_kill_only(mounted: &Mounted, name: &str) -> Result<Tree, Errno> {
-    let parent = open_dir(CWD, &mounted.path)?;
-    let dir = make_dir(&parent, name)?;
+/// Opens the hierarchy of the v1 freezer. Slots can do without.
+fn open_freezer(mounted: &[Mounted], name: &str) -> Option<Tree> {
+    let is_freezer = |controller: &String| controller == FREEZER;
+    let freezer = mounted.iter().find(|m| m.controllers.iter().flatten().any(is_freezer))?;
+    open(freezer, name, Role::V1(vec![FREEZER.to_owned()])).ok()
+}
+
+fn open(mounted: &Mounted, name: &str, role: Role) -> Result<Tree, CgroupError> {
+    let not_ours = |errno| CgroupError::NotOurs { path: mounted.path.clone(), errno };
+    let parent = open_dir(CWD, &mounted.path).map_err(not_ours)?;
+    let dir = make_dir(&parent, name).map_err(not_ours)?;
     clear(&parent);
-    Ok(Tree { dir, parent, role: Role::KillOnly })
+    Ok(Tree { dir, parent, role })
 }
 
 impl Drop for Cgroups {
@@ -184,10 +192,20 @@ fn clear(parent: &OwnedFd) {
         {
             for slot in folders(&dead) {
                 // One with a process in it stays, and its limits with it.
-                let _ = unlinkat(&dead, &*slot, AtFlags::REMOVEDIR);
+                if unlinkat(&dead, &*slot, AtFlags::REMOVEDIR).is_err() {
+                    let_die(&dead, &slot);
+                }
             }
             let _ = unlinkat(parent, &*name, AtFlags::REMOVEDIR);
         }
+    }
+}
+
+/// Thaws a slot: on v1 what is frozen stays for ever, killed or not.
+fn let_die(server: &OwnedFd, slot: &CStr) {
+    if let Ok(dir) = rustix::fs::openat(server, slot, DIRECTORY, Mode::empty()) {
+        // Only the directories of the v1 freezer have the file.
+        let _ = write_at(&dir, "freezer.state", "THAWED");
     }
 }
 
@@ -229,4 +247,22 @@ fn read_at(dir: &OwnedFd, name: &str) -> Result<String, Errno> {
     let length = rustix::io::read(open_file(dir, name, OFlags::RDONLY)?, &mut bytes)?;
     bytes.truncate(length);
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pid that no process has: the kernel's largest is 2^22.
+    const DEAD: &str = "ringfence-4194305";
+
+    #[test]
+    fn what_a_dead_server_left_frozen_is_thawed() {
+        let parent = tempfile::tempdir().unwrap();
+        let slot = parent.path().join(DEAD).join("s1");
+        std::fs::create_dir_all(&slot).unwrap();
+        std::fs::write(slot.join("freezer.state"), "FROZEN").unwrap();
+        clear(&open_dir(CWD, parent.path().to_str().unwrap()).unwrap());
+        assert_eq!(std::fs::read_to_string(slot.join("freezer.state")).unwrap(), "THAWED");
+    }
 }

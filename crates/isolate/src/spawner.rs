@@ -503,4 +503,5 @@ fn kill(slot: &Slot) {
     // Whoever is gone already needs no killing, and init's end takes the rest along.
     let _ = slot.group.as_ref().map(Group::kill);
     let _ = pidfd_send_signal(&slot.pidfd, Signal::KILL);
+    let _ = slot.group.as_ref().map(Group::let_die);
 }

@@ -78,6 +78,12 @@ pub enum CgroupFile {
     /// v2: a file with a line `usage_usec N`.
     CpuUsageV2,
     Kill,
+    /// v2: `1` freezes, `0` thaws.
+    FreezeV2,
+    /// v2: a file with a line `frozen N`.
+    EventsV2,
+    /// v1: `FROZEN` or `THAWED`, and `FREEZING` in between.
+    FreezerStateV1,
 }
 
 /// What the spawner or the daemon tells init.

@@ -15,6 +15,7 @@ use isolate::{
     spawner::{IdRange, Settings, Spawner, SpawnerError, enter_user_namespace},
     sys,
 };
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 
 /// Names the scratch directory, and so says that this process is to be a spawner.
 const ROLE: &str = "RINGFENCE_TEST_SPAWNER";
@@ -48,9 +49,29 @@ fn enter_own_cgroup() {
     }
 }
 
+/// Says that the spawner is not to see the cgroups of v2.
+const WITHOUT_V2: &str = "RINGFENCE_TEST_WITHOUT_V2";
+
+/// Takes the cgroups of v2 out of this process's sight.
+fn hide_v2() -> Result<(), SpawnerError> {
+    let fail = |errno| SpawnerError::System { doing: "hide the cgroups of v2", errno };
+    sys::process::unshare_mounts().map_err(fail)?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).map_err(fail)?;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    for mount in mounts.lines().filter(|line| line.contains(" - cgroup2 ")) {
+        let mount_point = mount.split(' ').nth(4).unwrap_or_default();
+        unmount(mount_point, UnmountFlags::DETACH).map_err(fail)?;
+    }
+    Ok(())
+}
+
 fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
     enter_own_cgroup();
     let is_root = rustix::process::getuid().is_root();
+    if is_root && std::env::var_os(WITHOUT_V2).is_some() {
+        hide_v2()?;
+    }
     let instance = format!("ringfence-test-{}", std::process::id());
     let cgroups = Cgroups::open(&instance);
     if !is_root {
@@ -82,14 +103,23 @@ pub struct SpawnerProcess {
 
 /// Starts a spawner and returns the daemon's end of its socket.
 pub fn start_spawner() -> std::io::Result<(PacketSocket, SpawnerProcess)> {
+    start(Command::new(std::env::current_exe()?))
+}
+
+/// Starts a spawner that has the cgroups of v1 alone, if any. Hiding the others needs root: an
+/// ordinary user gets a spawner like any other.
+pub fn start_spawner_without_v2() -> std::io::Result<(PacketSocket, SpawnerProcess)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(WITHOUT_V2, "1");
+    start(command)
+}
+
+fn start(mut command: Command) -> std::io::Result<(PacketSocket, SpawnerProcess)> {
     let (ours, theirs) = PacketSocket::pair()?;
     let scratch = tempfile::tempdir()?;
     let number = theirs.as_raw_fd();
     rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
-    let child = Command::new(std::env::current_exe()?)
-        .env(ROLE, scratch.path())
-        .env(SOCKET, number.to_string())
-        .spawn()?;
+    let child = command.env(ROLE, scratch.path()).env(SOCKET, number.to_string()).spawn()?;
     Ok((ours, SpawnerProcess { child, _scratch: scratch }))
 }
 

@@ -8,7 +8,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Cgroups, Role, make_dir, open_file, write_at};
+use super::{Cgroups, FREEZER, Role, make_dir, open_file, write_at};
 use crate::wire::CgroupFile;
 
 /// One slot's directory in every hierarchy.
@@ -65,7 +65,7 @@ impl Group {
             let dir = match controller {
                 Where::V1(controller) => self.v1(controller),
                 Where::V2 => self.unified(),
-                Where::Kill => self.kill_dir(),
+                Where::AnyV2 => self.any_v2(),
             };
             let Some(dir) = dir else { continue };
             match open_file(dir, name, *flags) {
@@ -91,8 +91,16 @@ impl Group {
 
     /// Kills every process in the group, where the kernel can.
     pub fn kill(&self) -> Result<(), Errno> {
-        match self.kill_dir() {
+        match self.any_v2() {
             Some(dir) => write_at(dir, "cgroup.kill", "1"),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets killed processes die where the freezer of v1 keeps them from it. v2 does not.
+    pub fn let_die(&self) -> Result<(), Errno> {
+        match self.v1(FREEZER) {
+            Some(dir) => write_at(dir, "freezer.state", "THAWED"),
             None => Ok(()),
         }
     }
@@ -109,8 +117,9 @@ impl Group {
         self.find(|role| *role == Role::V2)
     }
 
-    fn kill_dir(&self) -> Option<&OwnedFd> {
-        self.find(|role| matches!(role, Role::V2 | Role::KillOnly))
+    /// The v2 directory, with or without controllers.
+    fn any_v2(&self) -> Option<&OwnedFd> {
+        self.find(|role| matches!(role, Role::V2 | Role::V2Beside))
     }
 
     fn find(&self, is_it: impl Fn(&Role) -> bool) -> Option<&OwnedFd> {
@@ -121,7 +130,8 @@ impl Group {
 enum Where {
     V1(&'static str),
     V2,
-    Kill,
+    /// v2 as such, which needs no controllers.
+    AnyV2,
 }
 
 const FILES: &[(Where, &str, CgroupFile, OFlags)] = &[
@@ -137,5 +147,8 @@ const FILES: &[(Where, &str, CgroupFile, OFlags)] = &[
     (Where::V2, "memory.events", CgroupFile::OomKills, OFlags::RDONLY),
     (Where::V2, "cpu.weight", CgroupFile::CpuWeight, OFlags::WRONLY),
     (Where::V2, "cpu.stat", CgroupFile::CpuUsageV2, OFlags::RDONLY),
-    (Where::Kill, "cgroup.kill", CgroupFile::Kill, OFlags::WRONLY),
+    (Where::AnyV2, "cgroup.kill", CgroupFile::Kill, OFlags::WRONLY),
+    (Where::AnyV2, "cgroup.freeze", CgroupFile::FreezeV2, OFlags::WRONLY),
+    (Where::AnyV2, "cgroup.events", CgroupFile::EventsV2, OFlags::RDONLY),
+    (Where::V1(FREEZER), "freezer.state", CgroupFile::FreezerStateV1, OFlags::RDWR),
 ];

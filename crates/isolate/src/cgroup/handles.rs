@@ -1,6 +1,10 @@
 //! A slot's cgroup as the daemon holds it: open files, no paths and no privileges.
 
-use std::{os::fd::OwnedFd, time::Duration};
+mod freezer;
+
+pub use freezer::FreezeError;
+
+use std::{os::fd::OwnedFd, sync::atomic::AtomicBool, time::Duration};
 
 use rustix::io::Errno;
 
@@ -10,11 +14,13 @@ use crate::{plan::Usage, wire::CgroupFile};
 #[derive(Debug, Default)]
 pub struct Handles {
     files: Vec<(CgroupFile, OwnedFd)>,
+    /// Whether the slot was frozen and not thawed since.
+    is_held: AtomicBool,
 }
 
 impl Handles {
     pub fn new(files: Vec<(CgroupFile, OwnedFd)>) -> Self {
-        Self { files }
+        Self { files, is_held: AtomicBool::new(false) }
     }
 
     /// Whether there is no cgroup behind this: limits are soft.
@@ -37,9 +43,11 @@ impl Handles {
         self.write(CgroupFile::CpuWeight, &weight_of(shares).to_string())
     }
 
-    /// Kills every process of the slot but init, where the kernel can do that by one write.
+    /// Kills every process of the slot but init, where the kernel can do that by one write. Where
+    /// it cannot and init is to do it, what is frozen is at least let die.
     pub fn kill(&self) -> Result<(), Errno> {
-        self.write(CgroupFile::Kill, "1")
+        self.write(CgroupFile::Kill, "1")?;
+        self.let_die()
     }
 
     /// Reads what the slot has used so far, by the kernel's counters.

@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
-use harness::{SpawnerProcess, start_spawner};
+use harness::{SpawnerProcess, start_spawner, start_spawner_without_v2};
 use isolate::{
     cgroup::handles::Handles,
     plan::{Broken, Disk, Exit, Launch, Program, SlotSpec, Usage},
-    posture::Posture,
+    posture::{Limits, Posture},
     slot::{SlotEnds, request},
     socket::PacketSocket,
     wire::{self, Command, Notice, Order, Report, Seen},
@@ -76,7 +76,21 @@ pub(crate) const SHELL: Run<'_> = Run {
 
 impl Host {
     pub(crate) fn start() -> Self {
-        let (socket, process) = start_spawner().unwrap();
+        Self::greet(start_spawner().unwrap())
+    }
+
+    /// Starts a spawner for every freezer that this machine may have: the one that is chosen, and
+    /// that of v1, which is chosen where there is no v2.
+    pub(crate) fn start_on_each_freezer() -> [Self; 2] {
+        let without_v2 = Self::greet(start_spawner_without_v2().unwrap());
+        if rustix::process::getuid().is_root() {
+            let limits = &without_v2.posture.limits;
+            assert!(!matches!(limits, Limits::Cgroups { has_kill: true, .. }), "{limits:?}");
+        }
+        [Self::start(), without_v2]
+    }
+
+    fn greet((socket, process): (PacketSocket, SpawnerProcess)) -> Self {
         let hello = socket.receive(RecvFlags::empty()).unwrap().expect("a live spawner");
         match wire::decode(&hello.bytes).unwrap() {
             Notice::Hello { posture } => Self { socket: Some(socket), process, posture, next: 0 },
