@@ -2,11 +2,13 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on is red")]
 
 mod admin;
+mod bounds;
 mod connections;
 mod executions;
 mod frames;
 mod framing;
 mod peer;
+mod real;
 mod scripted;
 mod secrets;
 mod shutdown;
