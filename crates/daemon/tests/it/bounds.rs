@@ -45,3 +45,19 @@ async fn code_and_input_above_what_the_server_holds_are_refused_and_nothing_is_l
     assert_eq!(shorts(&frames[..2]), ["ack", "status running"]);
     assert_eq!((end(&frames).0, output(&frames, "stdout").trim()), ("completed", "716800"));
 }
+
+#[tokio::test]
+async fn f36_a_program_whose_client_does_not_read_is_ended_with_its_connection() {
+    let real = Real::start_with(Capacity { running: 1, ..Capacity::default() }).await;
+    let mut stalled = real.peer().await;
+    let mut frame = execute("a", "shell", "yes");
+    frame["limits"]["max_output_bytes"] = json!(64 << 20);
+    stalled.send(frame).await;
+    assert_eq!(short(&stalled.next().await), "ack");
+    // One runs at a time: the next one's turn comes when the first is ended, long before its
+    // own deadline.
+    let mut other = real.peer().await;
+    other.send(execute("b", "shell", "echo next")).await;
+    assert_eq!(end(&other.until_end("b").await).0, "completed");
+    assert!(matches!(stalled.close_code().await, None | Some(4408)));
+}
