@@ -7,6 +7,7 @@ mod connections;
 mod executions;
 mod frames;
 mod framing;
+mod metrics;
 mod peer;
 mod real;
 mod scripted;
