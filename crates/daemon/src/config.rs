@@ -6,6 +6,7 @@ mod units;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use api::fathom::MAX_MESSAGE_BYTES;
 use engine::{PoolMemory, languages::Languages};
 use model::{admission::Capacity, execution::Freshness, limits::LimitPolicy, units::ByteSize};
 use serde::{Deserialize, Serialize};
@@ -88,6 +89,9 @@ pub struct Executions {
     /// How many may wait, on one connection and in all.
     pub queued_per_connection: usize,
     pub queued: usize,
+    /// What code, stdin and env of all of them may take together.
+    #[serde(with = "units::size")]
+    pub held: ByteSize,
     /// The memory that slots may take together while they wait for requests.
     #[serde(with = "units::size")]
     pub pool_memory: ByteSize,
@@ -138,10 +142,15 @@ impl Default for Executions {
             running: capacity.running,
             queued_per_connection: capacity.queued_per_client,
             queued: capacity.queued,
+            held: capacity.held,
             pool_memory: PoolMemory::default().0,
         }
     }
 }
+
+/// What the server must be able to hold: the largest message, or it would be told for ever to
+/// come back later.
+const MIN_HELD: ByteSize = ByteSize::bytes(MAX_MESSAGE_BYTES as u64);
 
 /// The longest grace period after a disconnect.
 const MAX_GRACE: Duration = Duration::from_mins(5);
@@ -168,6 +177,9 @@ impl Config {
         }
         if self.connections.max == 0 || self.executions.running == 0 {
             return refuse("connections.max and executions.running must be at least 1".into());
+        }
+        if self.executions.held < MIN_HELD {
+            return refuse(format!("executions.held must be at least {MIN_HELD}"));
         }
         let origins = self.public_url.iter().chain(&self.allowed_origins);
         for origin in origins {
@@ -212,6 +224,7 @@ impl Config {
             queued_per_client: self.executions.queued_per_connection,
             running: self.executions.running,
             queued: self.executions.queued,
+            held: self.executions.held,
         }
     }
 

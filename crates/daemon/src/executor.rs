@@ -1,11 +1,11 @@
-//! The engine as a surface sees it: four things to ask, as values that can be called.
+//! The engine as a surface sees it: a few things to ask, as values that can be called.
 //!
 //! The real one is made from an [`Engine`]. Tests of the surface hand in a scripted one, because
 //! what a frame does to a connection must be tested without making a sandbox for it.
 
 use std::{fmt, sync::Arc};
 
-use engine::{Engine, executions::Event};
+use engine::{Engine, PoolLoad, executions::Event};
 use model::{
     admission::{Load, Overloaded},
     execution::{Execution, StopReason},
@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 
 type FindLanguage = dyn Fn(&str) -> Option<ByteSize> + Send + Sync;
 type ReadLoad = dyn Fn() -> Load + Send + Sync;
+type ReadPools = dyn Fn() -> Vec<PoolLoad> + Send + Sync;
 type OpenAccount = dyn Fn() -> Account + Send + Sync;
 type Submit = dyn Fn(Execution) -> Result<Running, Overloaded> + Send + Sync;
 type Stop = dyn Fn(StopReason) + Send + Sync;
@@ -37,12 +38,13 @@ pub struct Executor {
     memory_limit: MemoryLimit,
     find_language: Arc<FindLanguage>,
     read_load: Arc<ReadLoad>,
+    read_pools: Arc<ReadPools>,
     open_account: Arc<OpenAccount>,
 }
 
 impl Executor {
     /// Makes an executor of its parts: the policy, how much memory a language needs if it is
-    /// there at all, the load, and an account for one connection.
+    /// there at all, the load, and an account for one connection. It has no pools.
     pub fn new(
         limit_policy: LimitPolicy,
         find_language: impl Fn(&str) -> Option<ByteSize> + Send + Sync + 'static,
@@ -54,6 +56,7 @@ impl Executor {
             memory_limit: MemoryLimit::Held,
             find_language: Arc::new(find_language),
             read_load: Arc::new(read_load),
+            read_pools: Arc::new(Vec::new),
             open_account: Arc::new(open_account),
         }
     }
@@ -77,6 +80,11 @@ impl Executor {
         (self.read_load)()
     }
 
+    /// Returns what the pools of slots have right now.
+    pub(crate) fn pools(&self) -> Vec<PoolLoad> {
+        (self.read_pools)()
+    }
+
     /// Opens an account for one connection.
     pub(crate) fn account(&self) -> Account {
         (self.open_account)()
@@ -85,7 +93,7 @@ impl Executor {
 
 impl From<Engine> for Executor {
     fn from(engine: Engine) -> Self {
-        let (languages, load) = (engine.clone(), engine.clone());
+        let (languages, load, pools) = (engine.clone(), engine.clone(), engine.clone());
         let has_soft_limits = engine.posture().has_soft_limits();
         let memory_limit = if has_soft_limits { MemoryLimit::Watched } else { MemoryLimit::Held };
         let executor = Self::new(
@@ -102,7 +110,7 @@ impl From<Engine> for Executor {
                 })
             },
         );
-        Self { memory_limit, ..executor }
+        Self { memory_limit, read_pools: Arc::new(move || pools.pools()), ..executor }
     }
 }
 

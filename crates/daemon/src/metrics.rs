@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use api::errors::ErrorCode;
-use engine::executions::Event;
+use engine::{PoolLoad, executions::Event};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use model::admission::Load;
@@ -70,17 +70,23 @@ impl Metrics {
     }
 
     /// Returns everything in Prometheus' text format.
-    pub(crate) fn render(&self, load: Load) -> String {
-        #[expect(clippy::cast_precision_loss, reason = "such counts are far below 2^52")]
-        let gauges = [
-            ("ringfence_executions_running", load.running as f64),
-            ("ringfence_executions_queued", load.queued as f64),
-        ];
-        for (name, value) in gauges {
-            gauge!(name).set(value);
+    pub(crate) fn render(&self, load: Load, pools: &[PoolLoad]) -> String {
+        set(&gauge!("ringfence_executions_running"), load.running);
+        set(&gauge!("ringfence_executions_queued"), load.queued);
+        for pool in pools {
+            let language = || pool.language.clone();
+            set(&gauge!("ringfence_slots_ready", "language" => language()), pool.ready);
+            set(&gauge!("ringfence_slots_being_made", "language" => language()), pool.being_made);
+            counter!("ringfence_slots_made_anew_total", "language" => language())
+                .absolute(pool.made_anew);
         }
         self.recorder.as_ref().map(PrometheusHandle::render).unwrap_or_default()
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "such counts are far below 2^52")]
+fn set(gauge: &Gauge, count: usize) {
+    gauge.set(count as f64);
 }
 
 /// Counts a frame that was answered with an error.

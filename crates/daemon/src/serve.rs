@@ -1,9 +1,12 @@
 //! Accepts connections until it is told to stop, then sees them off.
 
+mod spare;
+
 use std::{
     collections::HashMap,
     convert::Infallible,
     future::Future,
+    io,
     net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -23,6 +26,8 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{interval, sleep, timeout},
 };
+
+use spare::Spare;
 
 use crate::{
     auth::Keyring,
@@ -117,6 +122,7 @@ pub async fn serve(
         phase,
     };
     let mut tidy = interval(TIDY);
+    let mut spare = Spare::new();
     tokio::pin!(shutdown);
     loop {
         select! {
@@ -126,7 +132,7 @@ pub async fn serve(
                 Ok((stream, peer)) => door.let_in(stream, peer.ip()),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
-                    sleep(NO_DESCRIPTORS).await;
+                    refuse_one(&error, &listener, &mut spare).await;
                 }
             },
             _ = tidy.tick() => metrics.tidy(),
@@ -229,6 +235,15 @@ impl Door {
         let peer = PeerPlace { peer, per_peer: Arc::clone(&self.per_peer) };
         Some(Place { _place: Arc::new((permit, peer)) })
     }
+}
+
+/// Sends one connection away for which there is no descriptor, or waits for better times.
+async fn refuse_one(error: &io::Error, listener: &TcpListener, spare: &mut Spare) {
+    match spare.accept(error, listener).await {
+        Some(stream) => turn_away(stream).await,
+        None => sleep(NO_DESCRIPTORS).await,
+    }
+    spare.renew();
 }
 
 /// Answers that there is no room, to whoever reads it.

@@ -70,7 +70,7 @@ impl Client {
     /// Accepts an execution into the queue, or refuses it at once when there is no room.
     pub fn submit(&self, mut execution: Execution) -> Result<Submitted, Overloaded> {
         execution.freshness = execution.freshness.at_least(self.engine.inner.freshness);
-        let place = self.engine.inner.queue.line_up(self.number)?;
+        let place = self.engine.inner.queue.line_up(self.number, execution.size())?;
         let (events_in, events) = mpsc::channel(WAITING_EVENTS);
         let (reason, stop) = mpsc::channel(1);
         let engine = self.engine.clone();

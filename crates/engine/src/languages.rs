@@ -97,6 +97,12 @@ impl Languages {
     }
 }
 
+impl FromIterator<Language> for Languages {
+    fn from_iter<I: IntoIterator<Item = Language>>(rows: I) -> Self {
+        Self { rows: rows.into_iter().collect() }
+    }
+}
+
 impl Language {
     /// Returns whether the runtime looks at this variable only when it starts.
     pub(crate) fn reads_at_start(&self, variable: &str) -> bool {

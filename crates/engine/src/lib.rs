@@ -48,6 +48,17 @@ impl Default for PoolMemory {
     }
 }
 
+/// What the pool of one language has right now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolLoad {
+    pub language: String,
+    /// Slots that wait for a request.
+    pub ready: usize,
+    pub being_made: usize,
+    /// Slots that could not be made the warm way and were made anew, since the start.
+    pub made_anew: u64,
+}
+
 /// The engine of this node. Cheap to clone; all clones are the same engine.
 #[derive(Clone, Debug)]
 pub struct Engine {
@@ -138,6 +149,11 @@ impl Engine {
 
     pub fn load(&self) -> Load {
         self.inner.queue.load()
+    }
+
+    /// Returns what the pool of every language has that has one.
+    pub fn pools(&self) -> Vec<PoolLoad> {
+        self.inner.slots.pools()
     }
 
     /// Returns when the spawner is gone: nothing can be run any more.

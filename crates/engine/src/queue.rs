@@ -5,7 +5,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use model::admission::{Capacity, Load, Overloaded};
+use model::{
+    admission::{Capacity, Load, Overloaded},
+    units::ByteSize,
+};
 use tokio::sync::oneshot;
 
 /// The waiting and running executions of this node.
@@ -18,6 +21,8 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     load: Load,
+    /// What code and input of everybody here take.
+    held: ByteSize,
     next_client: u64,
     /// Clients that have somebody waiting or running.
     accounts: HashMap<ClientNumber, Account>,
@@ -40,6 +45,8 @@ pub(crate) struct ClientNumber(u64);
 pub(crate) struct Place {
     queue: Arc<Queue>,
     client: ClientNumber,
+    /// What its code and input take.
+    size: ByteSize,
     turn: oneshot::Receiver<()>,
     runs: bool,
 }
@@ -55,6 +62,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.turn.close();
+        self.queue.release(self.size);
         // The turn may have come just before the place was given up.
         if self.runs || self.turn.try_recv().is_ok() {
             self.queue.leave(self.client);
@@ -85,11 +93,18 @@ impl Queue {
         ClientNumber(state.next_client)
     }
 
-    /// Lines up for this client, unless there are too many already.
-    pub(crate) fn line_up(self: &Arc<Self>, client: ClientNumber) -> Result<Place, Overloaded> {
+    /// Lines up for this client with code and input of this size, unless there are too many
+    /// already.
+    pub(crate) fn line_up(
+        self: &Arc<Self>,
+        client: ClientNumber,
+        size: ByteSize,
+    ) -> Result<Place, Overloaded> {
         let mut state = self.state();
         let account = state.accounts.get(&client).map(Account::load).unwrap_or_default();
         self.capacity.admit(account, state.load)?;
+        self.capacity.hold(size, state.held)?;
+        state.held = state.held.saturating_add(size);
         let (call, turn) = oneshot::channel();
         let account = state.accounts.entry(client).or_default();
         account.waiting.push_back(call);
@@ -100,7 +115,12 @@ impl Queue {
         }
         self.call_next(&mut state);
         drop(state);
-        Ok(Place { queue: Arc::clone(self), client, turn, runs: false })
+        Ok(Place { queue: Arc::clone(self), client, size, turn, runs: false })
+    }
+
+    fn release(&self, size: ByteSize) {
+        let mut state = self.state();
+        state.held = state.held.saturating_sub(size);
     }
 
     fn leave(&self, client: ClientNumber) {
@@ -167,8 +187,12 @@ mod tests {
     use super::*;
 
     fn queue(running: usize, running_per_client: usize, queued: usize) -> Arc<Queue> {
-        Queue::new(Capacity { running, running_per_client, queued, queued_per_client: queued })
+        let held = ByteSize::bytes(9);
+        let queued_per_client = queued;
+        Queue::new(Capacity { running, running_per_client, queued, queued_per_client, held })
     }
+
+    const ONE: ByteSize = ByteSize::bytes(1);
 
     fn runs(place: &mut Place) -> bool {
         place.runs = place.runs || place.turn.try_recv().is_ok();
@@ -180,7 +204,7 @@ mod tests {
         let queue = queue(1, 1, 9);
         let (a, b) = (queue.new_client(), queue.new_client());
         let mut places: Vec<Place> =
-            [a, a, a, b].into_iter().map(|client| queue.line_up(client).unwrap()).collect();
+            [a, a, a, b].into_iter().map(|client| queue.line_up(client, ONE).unwrap()).collect();
         assert_eq!(places.iter_mut().map(runs).collect::<Vec<_>>(), [true, false, false, false]);
         drop(places.remove(0));
         assert_eq!(places.iter_mut().map(runs).collect::<Vec<_>>(), [true, false, false]);
@@ -193,7 +217,7 @@ mod tests {
         let queue = queue(2, 1, 9);
         let (a, b) = (queue.new_client(), queue.new_client());
         let mut places: Vec<Place> =
-            [a, a, b].into_iter().map(|client| queue.line_up(client).unwrap()).collect();
+            [a, a, b].into_iter().map(|client| queue.line_up(client, ONE).unwrap()).collect();
         assert_eq!(places.iter_mut().map(runs).collect::<Vec<_>>(), [true, false, true]);
     }
 
@@ -201,7 +225,7 @@ mod tests {
     fn nothing_is_left_when_all_have_gone() {
         let queue = queue(1, 1, 9);
         let a = queue.new_client();
-        let places: Vec<Place> = (0..3).map(|_| queue.line_up(a).unwrap()).collect();
+        let places: Vec<Place> = (0..3).map(|_| queue.line_up(a, ONE).unwrap()).collect();
         assert_eq!(queue.load(), Load { running: 1, queued: 2 });
         // The last first: those who wait give up before the one who runs.
         places.into_iter().rev().for_each(drop);
@@ -213,7 +237,23 @@ mod tests {
     fn a_full_queue_refuses() {
         let queue = queue(1, 1, 1);
         let a = queue.new_client();
-        let _places = [queue.line_up(a).unwrap(), queue.line_up(a).unwrap()];
-        assert_eq!(queue.line_up(a).unwrap_err(), Overloaded::Client(1));
+        let _places = [queue.line_up(a, ONE).unwrap(), queue.line_up(a, ONE).unwrap()];
+        assert_eq!(queue.line_up(a, ONE).unwrap_err(), Overloaded::Client(1));
+    }
+
+    #[test]
+    fn what_runs_and_what_waits_is_held_until_it_goes() {
+        let queue = queue(1, 1, 9);
+        let (a, b) = (queue.new_client(), queue.new_client());
+        let four = ByteSize::bytes(4);
+        let (running, waiting) = (queue.line_up(a, four).unwrap(), queue.line_up(a, four).unwrap());
+        let full = Overloaded::Held(ByteSize::bytes(8));
+        assert_eq!(queue.line_up(b, four).unwrap_err(), full);
+        drop(queue.line_up(b, ONE).unwrap());
+        drop(waiting);
+        let next = queue.line_up(b, four).unwrap();
+        assert_eq!(queue.line_up(b, four).unwrap_err(), full);
+        drop((running, next));
+        assert_eq!(queue.state().held, ByteSize::default());
     }
 }

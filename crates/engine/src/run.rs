@@ -65,6 +65,7 @@ pub(crate) async fn execution(
     let slot = tokio::select! {
         slot = slot_in_turn(engine, &execution, &mut place) => slot,
         reason = stop.reason(&events) => {
+            drop((execution, place));
             return send(&events, Event::Ended(never_started(reason))).await;
         }
     };

@@ -17,7 +17,7 @@ use model::{
 };
 
 use crate::{
-    EngineError,
+    EngineError, PoolLoad,
     languages::{Language, Languages, Warm, slot_spec},
     spawner::{Control, SlotNumber, Spawner},
     tasks::Tasks,
@@ -90,6 +90,11 @@ impl Slots {
             Some(pool) => pool.take().await,
             None => make(&self.spawner, slot_spec(language.launch_anew())).await,
         }
+    }
+
+    /// Returns what every pool has right now.
+    pub(crate) fn pools(&self) -> Vec<PoolLoad> {
+        self.pools.values().map(|pool| pool.load()).collect()
     }
 
     /// Says that an execution has ended, so that there is time to make the next slot.

@@ -1,5 +1,7 @@
 //! Who may run now, who waits, and who is told to come back later.
 
+use crate::units::ByteSize;
+
 /// How many executions there may be, for one connection and for the whole server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
@@ -7,11 +9,19 @@ pub struct Capacity {
     pub queued_per_client: usize,
     pub running: usize,
     pub queued: usize,
+    /// What code, stdin and env of all of them may take together.
+    pub held: ByteSize,
 }
 
 impl Default for Capacity {
     fn default() -> Self {
-        Self { running_per_client: 16, queued_per_client: 1024, running: 64, queued: 16_384 }
+        Self {
+            running_per_client: 16,
+            queued_per_client: 1024,
+            running: 64,
+            queued: 16_384,
+            held: ByteSize::mib(256),
+        }
     }
 }
 
@@ -29,6 +39,8 @@ pub enum Overloaded {
     Client(usize),
     #[error("the server has {0} executions waiting already; try again later")]
     Server(usize),
+    #[error("the server holds {0} of code and input already; try again later")]
+    Held(ByteSize),
 }
 
 impl Capacity {
@@ -43,6 +55,15 @@ impl Capacity {
         Ok(())
     }
 
+    /// Decides whether the server can hold code and input of this size besides what it holds.
+    /// One that does not fit keeps no smaller one out.
+    pub fn hold(&self, asked: ByteSize, held: ByteSize) -> Result<(), Overloaded> {
+        if held.saturating_add(asked) > self.held {
+            return Err(Overloaded::Held(held));
+        }
+        Ok(())
+    }
+
     /// Decides whether a waiting execution of this client may start.
     pub fn may_start(&self, client: Load, server: Load) -> bool {
         client.running < self.running_per_client && server.running < self.running
@@ -53,8 +74,13 @@ impl Capacity {
 mod tests {
     use super::*;
 
-    const SMALL: Capacity =
-        Capacity { running_per_client: 2, queued_per_client: 3, running: 4, queued: 5 };
+    const SMALL: Capacity = Capacity {
+        running_per_client: 2,
+        queued_per_client: 3,
+        running: 4,
+        queued: 5,
+        held: ByteSize::bytes(10),
+    };
 
     fn load(running: usize, queued: usize) -> Load {
         Load { running, queued }
@@ -65,6 +91,25 @@ mod tests {
         assert_eq!(SMALL.admit(load(2, 2), load(4, 4)), Ok(()));
         assert_eq!(SMALL.admit(load(2, 3), load(4, 4)), Err(Overloaded::Client(3)));
         assert_eq!(SMALL.admit(load(1, 0), load(4, 5)), Err(Overloaded::Server(5)));
+    }
+
+    #[test]
+    fn code_and_input_are_held_up_to_the_byte() {
+        let rows = [
+            (0, 0, true),
+            (10, 0, true),
+            (11, 0, false),
+            (4, 6, true),
+            (5, 6, false),
+            (0, 10, true),
+            (1, 10, false),
+            (u64::MAX, 10, false),
+        ];
+        for (asked, held, fits) in rows {
+            let held = ByteSize::bytes(held);
+            let expected = if fits { Ok(()) } else { Err(Overloaded::Held(held)) };
+            assert_eq!(SMALL.hold(ByteSize::bytes(asked), held), expected, "{asked} {held}");
+        }
     }
 
     #[test]

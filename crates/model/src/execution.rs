@@ -22,6 +22,20 @@ pub struct Execution {
     pub freshness: Freshness,
 }
 
+/// What a variable takes besides its text: two strings and their places on the heap. Without it a
+/// great many short variables would weigh next to nothing.
+const PER_VARIABLE: usize = 128;
+
+impl Execution {
+    /// Returns how much memory its code, stdin and env take.
+    pub fn size(&self) -> ByteSize {
+        let env: usize =
+            self.env.iter().map(|(name, value)| name.len() + value.len() + PER_VARIABLE).sum();
+        let bytes = self.code.len() + self.stdin.len() + env;
+        ByteSize::bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+}
+
 /// Code, stdin and env are the user's secrets: they never appear in a log line.
 impl std::fmt::Debug for Execution {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -194,6 +208,19 @@ mod tests {
         for (asked, operators, given) in rows {
             assert_eq!(asked.at_least(operators), given, "{asked:?} of {operators:?}");
         }
+    }
+
+    #[test]
+    fn many_short_variables_weigh_more_than_their_text() {
+        let execution = Execution {
+            language: "python".into(),
+            code: "12345".into(),
+            stdin: "67".into(),
+            env: vec![("A".into(), "bc".into()); 256],
+            limits: Limits::default(),
+            freshness: Freshness::Shared,
+        };
+        assert_eq!(execution.size(), ByteSize::bytes(7 + 256 * (3 + 128)));
     }
 
     #[test]

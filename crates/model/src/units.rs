@@ -22,6 +22,16 @@ impl ByteSize {
         self.0
     }
 
+    #[must_use]
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
     /// Returns whole mebibytes, rounded up, so that anything above zero shows as at least one.
     pub const fn as_mib_ceil(self) -> u64 {
         self.0.div_ceil(1 << 20)

@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
+    net::TcpStream,
     os::fd::OwnedFd,
     path::Path,
     process::{Child, Command, Output, Stdio},
@@ -9,7 +10,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    process::{PidfdFlags, pidfd_open},
+    process::{Pid, PidfdFlags, pidfd_open},
     time::Timespec,
 };
 use tempfile::TempDir;
@@ -74,8 +75,33 @@ impl Server {
     }
 
     pub(crate) fn start_with(flags: &[&str]) -> Self {
+        Self::start_by(ringfence(&[]), flags)
+    }
+
+    /// Starts a server that does not wait for endless programs when it is to end.
+    pub(crate) fn start_hasty() -> Self {
+        Self::start_hasty_by(ringfence(&[]))
+    }
+
+    /// Starts such a server whose processes may have this many descriptors each, slots apart.
+    pub(crate) fn start_with_descriptors(count: u64) -> Self {
+        let mut shell = Command::new("/bin/sh");
+        let script = format!("ulimit -Sn {count}; exec \"$0\" \"$@\"");
+        let ringfence = ringfence(&[]);
+        shell.args(["-c", &script]).arg(ringfence.get_program()).stdin(Stdio::null());
+        Self::start_hasty_by(shell)
+    }
+
+    fn start_hasty_by(command: Command) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = write(directory.path(), "hasty.toml", "drain = \"10ms\"");
+        Self::start_by(command, &["--config", &file])
+    }
+
+    fn start_by(mut command: Command, flags: &[&str]) -> Self {
         let data = tempfile::tempdir().unwrap();
-        let mut child = ringfence(&["serve", "--listen", "127.0.0.1:0", "--data"])
+        let mut child = command
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(data.path())
             .args(flags)
             .stdout(Stdio::piped())
@@ -91,6 +117,39 @@ impl Server {
         }
         let url = greeting.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
         Self { url: url.to_owned(), data, greeting, child }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        self.url.strip_prefix("http://").unwrap()
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address()).unwrap()
+    }
+
+    /// Returns the process that clients talk to: a child of the one that was started.
+    pub(crate) fn daemon(&self) -> u32 {
+        let is_daemon = |pid: &u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| line.contains("--as-daemon"))
+        };
+        child_pids(self.child.id()).into_iter().find(is_daemon).unwrap()
+    }
+
+    /// Returns how much of the machine's memory the daemon has now.
+    pub(crate) fn daemon_memory_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// Returns the value of a metric, by its name and labels.
+    pub(crate) fn metric(&self, name: &str) -> Option<String> {
+        let mut stream = self.connect();
+        let ask = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(ask.as_bytes()).unwrap();
+        let text = read_rest(stream);
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).map(Into::into)
     }
 
     pub(crate) fn data(&self) -> &str {
@@ -129,11 +188,16 @@ pub(crate) fn signal(pid: u32, name: &str) {
 
 /// Returns the children of a process, each as a descriptor that stays its own.
 pub(crate) fn children(pid: u32) -> Vec<OwnedFd> {
-    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    list.split_whitespace()
-        .map(|child| rustix::process::Pid::from_raw(child.parse().unwrap()).unwrap())
+    child_pids(pid)
+        .into_iter()
+        .map(|child| Pid::from_raw(child.try_into().unwrap()).unwrap())
         .map(|child| pidfd_open(child, PidfdFlags::empty()).unwrap())
         .collect()
+}
+
+fn child_pids(pid: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    list.split_whitespace().map(|child| child.parse().unwrap()).collect()
 }
 
 /// Waits for the end of a process; tells whether it came in time.

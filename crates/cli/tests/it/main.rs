@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on is red")]
 
 mod command;
+mod descriptors;
 mod key;
 mod run;
 mod serve;
+mod slow;
+mod websocket;

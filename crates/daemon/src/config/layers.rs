@@ -249,6 +249,7 @@ mod tests {
             "[languages.sh]\ncommand = [\"/bin/sh\", \"{file}\"]\nfile = \"a\"\npool = 1",
             "[executions]\ndisconnect_grace = \"301s\"",
             "[executions]\nrunning = 0",
+            "[executions]\nheld = \"3MiB\"",
         ];
         for text in rows {
             let (_directory, file) = file(text);

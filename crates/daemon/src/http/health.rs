@@ -37,6 +37,6 @@ async fn readyz(State(app): State<App>) -> Result<Json<Value>, ApiError> {
 
 /// Returns all counters in Prometheus' text format.
 async fn metrics(State(app): State<App>) -> Response {
-    let text = app.metrics.render(app.executor.load());
+    let text = app.metrics.render(app.executor.load(), &app.executor.pools());
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

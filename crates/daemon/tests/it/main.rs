@@ -2,11 +2,14 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on is red")]
 
 mod admin;
+mod bounds;
 mod connections;
 mod executions;
 mod frames;
 mod framing;
+mod metrics;
 mod peer;
+mod real;
 mod scripted;
 mod secrets;
 mod shutdown;

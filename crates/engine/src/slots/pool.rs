@@ -21,7 +21,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{Slot, launch_warm, make, zygote::Zygotes};
 use crate::{
-    EngineError,
+    EngineError, PoolLoad,
     languages::{Language, Warm, slot_spec},
     spawner::Spawner,
     tasks::Tasks,
@@ -77,6 +77,8 @@ struct State {
     waiting: VecDeque<oneshot::Sender<Result<Slot, EngineError>>>,
     being_made: usize,
     failures: u32,
+    /// Slots that could not be made the warm way, ever.
+    made_anew: u64,
     /// How many slots there are to be.
     size: usize,
     fewest_ready: usize,
@@ -156,7 +158,8 @@ impl Pool {
                     "no slot could be made ahead; making one anew"
                 );
                 let launch = self.language.launch_anew();
-                make(&self.spawner, slot_spec(launch)).await
+                let made = make(&self.spawner, slot_spec(launch)).await;
+                made.inspect(|_| self.state().made_anew += 1)
             }
             made => made,
         }
@@ -181,6 +184,16 @@ impl Pool {
                     "no slot could be made ahead"
                 ),
             }
+        }
+    }
+
+    pub(super) fn load(&self) -> PoolLoad {
+        let state = self.state();
+        PoolLoad {
+            language: self.language.name.clone(),
+            ready: state.ready.len(),
+            being_made: state.being_made,
+            made_anew: state.made_anew,
         }
     }
 

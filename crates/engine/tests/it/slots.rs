@@ -1,6 +1,6 @@
 //! Where slots come from: forked or new, and never used twice.
 
-use engine::{Settings, languages::Languages};
+use engine::{PoolLoad, Settings, languages::Languages};
 use model::execution::{Execution, Exit, Freshness};
 
 use crate::node::{Node, python};
@@ -65,6 +65,20 @@ async fn nothing_fails_when_a_zygote_is_replaced() {
         seeds.insert(seen.stdout);
     }
     assert!(seeds.len() > 1, "it was never replaced");
+}
+
+#[tokio::test]
+async fn a_pool_tells_what_it_makes_and_what_it_has() {
+    let node = Node::with(&["shell"]).await;
+    let size = node.engine.language("shell").unwrap().pool_size;
+    let load = |ready, being_made| {
+        vec![PoolLoad { language: "shell".into(), ready, being_made, made_anew: 0 }]
+    };
+    // The makers have not had their turn yet.
+    assert_eq!(node.engine.pools(), load(0, size));
+    while node.engine.pools() != load(size, 0) {
+        tokio::task::yield_now().await;
+    }
 }
 
 fn javascript(code: &str) -> Execution {

@@ -1,0 +1,50 @@
+//! A server that runs out of descriptors.
+
+use std::{
+    io::Read as _,
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use crate::{command::Server, websocket::WebSocket};
+
+const DESCRIPTORS: u64 = 256;
+
+/// Nothing here takes this long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection that is let in and says nothing is closed too, but not as soon as this.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Tells whether the server sends this connection away, without having been asked anything.
+fn is_sent_away(mut stream: TcpStream) -> bool {
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).is_ok() && answer.starts_with(b"HTTP/1.1 503 ")
+}
+
+#[test]
+fn f45_without_descriptors_new_clients_are_sent_away_and_others_live_on() {
+    let server = Server::start_with_descriptors(DESCRIPTORS);
+    let mut stream = WebSocket::connect(&server);
+    let limits = json!({"timeout_ms": 60_000, "memory_mb": 64});
+    stream.execute("lives", "shell", "while sleep 0.05; do echo tick; done", &limits);
+    stream.until("stdout");
+
+    let mut crowd: Vec<_> = (0..DESCRIPTORS).map(|_| server.connect()).collect();
+    assert!(is_sent_away(server.connect()));
+    stream.until("stdout");
+    stream.send(&json!({"v": 1, "type": "ping", "ts": "2026-01-01T00:00:00.000Z"}));
+    stream.until("pong");
+
+    crowd.clear();
+    let start = Instant::now();
+    let mut said = server.call(&["run", "-l", "shell", "-c", "echo back"]);
+    while said.out != "back\n" {
+        assert!(start.elapsed() < PATIENCE, "{said:?}");
+        said = server.call(&["run", "-l", "shell", "-c", "echo back"]);
+    }
+    stream.until("stdout");
+}
