@@ -1,8 +1,8 @@
 //! Control groups: the limits that hold, whatever the code does.
 //!
 //! Supports the unified tree (v2), the older one tree per controller (v1), and both side by side
-//! (hybrid: limits by v1, killing and freezing by the v2 tree). Nothing is ever written above the cgroup that
-//! the spawner itself was started in.
+//! (hybrid: limits by v1, killing and freezing by the v2 tree). Nothing is ever written above the
+//! cgroup that the spawner itself was started in.
 
 mod find;
 mod group;
