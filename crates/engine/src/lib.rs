@@ -44,7 +44,7 @@ pub struct PoolMemory(pub ByteSize);
 
 impl Default for PoolMemory {
     fn default() -> Self {
-        Self(ByteSize::mib(512))
+        Self(ByteSize::mib(192))
     }
 }
 
