@@ -21,6 +21,7 @@ use isolate::{
     spawner::{Daemon, IdRange, Settings, Spawner, enter_user_namespace},
     sys,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::output::complain;
 
@@ -33,6 +34,7 @@ pub(crate) struct Handed {
 
 /// Starts the daemon beside this process, and becomes the spawner. Returns when both are done.
 pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCode> {
+    raise_descriptor_limit();
     let is_root = rustix::process::geteuid().is_root();
     let instance = instance_name();
     // Before the daemon is started: it belongs in the same cgroup as the spawner.
@@ -63,6 +65,20 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
         Some(Exit::Signal(_)) | None => ExitCode::FAILURE,
     })
 }
+
+/// A slot has about a dozen descriptors here, and a shell's usual limit is 1024, which fewer
+/// executions than may run at once would use up. Programs in slots have a limit of their own.
+fn raise_descriptor_limit() {
+    let own = getrlimit(Resource::Nofile);
+    let enough = own.maximum.map_or(MAX_DESCRIPTORS, |hard| hard.min(MAX_DESCRIPTORS));
+    if own.current.is_some_and(|soft| soft < enough) {
+        // With the limit as it was the server works too, if with fewer executions.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(enough), ..own });
+    }
+}
+
+/// Enough for everything that may run and be connected at once.
+const MAX_DESCRIPTORS: u64 = 65_536;
 
 const NO_CGROUPS: &str = "the kernel could not limit what code uses. Run the server as root, or in \
     a cgroup of its own (systemd-run --user --scope -p Delegate=yes ringfence serve), or allow \

@@ -83,10 +83,10 @@ impl Server {
         Self::start_hasty_by(ringfence(&[]))
     }
 
-    /// Starts such a server whose processes may have this many descriptors each, slots apart.
-    pub(crate) fn start_with_descriptors(count: u64) -> Self {
+    /// Starts such a server from a shell with this limit, given as options of `ulimit`.
+    pub(crate) fn start_with_limit(limit: &str) -> Self {
         let mut shell = Command::new("/bin/sh");
-        let script = format!("ulimit -Sn {count}; exec \"$0\" \"$@\"");
+        let script = format!("ulimit {limit}; exec \"$0\" \"$@\"");
         let ringfence = ringfence(&[]);
         shell.args(["-c", &script]).arg(ringfence.get_program()).stdin(Stdio::null());
         Self::start_hasty_by(shell)

@@ -10,7 +10,9 @@ use serde_json::json;
 
 use crate::{command::Server, websocket::WebSocket};
 
-const DESCRIPTORS: u64 = 256;
+/// More connections than a server with 1024 descriptors has left beside its slots, and fewer than
+/// this process may have.
+const CROWD: u64 = 900;
 
 /// Nothing here takes this long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,13 +29,13 @@ fn is_sent_away(mut stream: TcpStream) -> bool {
 
 #[test]
 fn f45_without_descriptors_new_clients_are_sent_away_and_others_live_on() {
-    let server = Server::start_with_descriptors(DESCRIPTORS);
+    let server = Server::start_with_limit("-n 1024");
     let mut stream = WebSocket::connect(&server);
     let limits = json!({"timeout_ms": 60_000, "memory_mb": 64});
     stream.execute("lives", "shell", "while sleep 0.05; do echo tick; done", &limits);
     stream.until("stdout");
 
-    let mut crowd: Vec<_> = (0..DESCRIPTORS).map(|_| server.connect()).collect();
+    let mut crowd: Vec<_> = (0..CROWD).map(|_| server.connect()).collect();
     assert!(is_sent_away(server.connect()));
     stream.until("stdout");
     stream.send(&json!({"v": 1, "type": "ping", "ts": "2026-01-01T00:00:00.000Z"}));
@@ -47,4 +49,13 @@ fn f45_without_descriptors_new_clients_are_sent_away_and_others_live_on() {
         said = server.call(&["run", "-l", "shell", "-c", "echo back"]);
     }
     stream.until("stdout");
+}
+
+#[test]
+fn a_server_raises_a_low_limit_of_descriptors_as_far_as_it_may() {
+    let server = Server::start_with_limit("-Sn 256");
+    let _crowd: Vec<_> = (0..300).map(|_| server.connect()).collect();
+    let said = server.call(&["run", "-l", "shell", "-c", "ulimit -n"]);
+    // What a program has is its own matter.
+    assert_eq!(said.out, "1024\n", "{said:?}");
 }

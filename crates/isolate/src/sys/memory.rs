@@ -31,7 +31,7 @@ pub(crate) fn put_into_a_file() -> io::Result<()> {
         }
     }
     let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    // Sealing fails while a mapping could write through, and then none of them may.
+    // Nobody has the descriptor after this; the seal is for whoever might find a way to it.
     Ok(fcntl_add_seals(&file, all)?)
 }
 
