@@ -34,7 +34,7 @@ pub(crate) struct Handed {
 
 /// Starts the daemon beside this process, and becomes the spawner. Returns when both are done.
 pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCode> {
-    raise_descriptor_limit();
+    raise_descriptor_limit()?;
     let is_root = rustix::process::geteuid().is_root();
     let instance = instance_name();
     // Before the daemon is started: it belongs in the same cgroup as the spawner.
@@ -67,15 +67,27 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
 }
 
 /// A slot has about a dozen descriptors here, and a shell's usual limit is 1024, which fewer
-/// executions than may run at once would use up. Programs in slots have a limit of their own.
-fn raise_descriptor_limit() {
+/// executions than may run at once would use up. Programs in slots have a limit of their own, which
+/// cannot be above ours.
+fn raise_descriptor_limit() -> anyhow::Result<()> {
     let own = getrlimit(Resource::Nofile);
     let enough = own.maximum.map_or(MAX_DESCRIPTORS, |hard| hard.min(MAX_DESCRIPTORS));
-    if own.current.is_some_and(|soft| soft < enough) {
-        // With the limit as it was the server works too, if with fewer executions.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(enough), ..own });
+    if enough < MIN_DESCRIPTORS {
+        bail!(
+            "this process may have {enough} open files at most, and the server needs \
+             {MIN_DESCRIPTORS}: raise the hard limit (ulimit -Hn {MAX_DESCRIPTORS}, or LimitNOFILE= \
+             in its unit)"
+        );
     }
+    if own.current.is_some_and(|soft| soft < enough) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(enough), ..own })
+            .context("cannot raise the limit of open files")?;
+    }
+    Ok(())
 }
+
+/// What programs in slots have.
+const MIN_DESCRIPTORS: u64 = 1024;
 
 /// Enough for everything that may run and be connected at once.
 const MAX_DESCRIPTORS: u64 = 65_536;

@@ -7,7 +7,7 @@ mod units;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use api::fathom::MAX_MESSAGE_BYTES;
-use engine::{PoolMemory, languages::Languages};
+use engine::languages::Languages;
 use model::{admission::Capacity, execution::Freshness, limits::LimitPolicy, units::ByteSize};
 use serde::{Deserialize, Serialize};
 
@@ -92,9 +92,10 @@ pub struct Executions {
     /// What code, stdin and env of all of them may take together.
     #[serde(with = "units::size")]
     pub held: ByteSize,
-    /// The memory that slots may take together while they wait for requests.
-    #[serde(with = "units::size")]
-    pub pool_memory: ByteSize,
+    /// The memory that slots may take together while they wait for requests. An eighth of the
+    /// machine's, if it is not set.
+    #[serde(with = "units::optional_size")]
+    pub pool_memory: Option<ByteSize>,
 }
 
 impl Default for Config {
@@ -143,7 +144,7 @@ impl Default for Executions {
             queued_per_connection: capacity.queued_per_client,
             queued: capacity.queued,
             held: capacity.held,
-            pool_memory: PoolMemory::default().0,
+            pool_memory: None,
         }
     }
 }

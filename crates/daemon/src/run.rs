@@ -107,7 +107,7 @@ async fn start_engine(
         limits: config.limit_policy(),
         languages,
         freshness: config.freshness,
-        pool_memory: PoolMemory(config.executions.pool_memory),
+        pool_memory: config.executions.pool_memory.map_or_else(PoolMemory::default, PoolMemory),
     };
     let engine = Engine::start(settings, spawner).await?;
     tracing::info!(posture = ?engine.posture(), "engine started");

@@ -38,13 +38,16 @@ pub struct Settings {
 }
 
 /// Memory for slots that wait, in all pools together. They have what they need at least in any
-/// case; beyond that they grow with the load.
+/// case; beyond that they grow with the load. If nobody says how far: to an eighth of what the
+/// machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolMemory(pub ByteSize);
 
 impl Default for PoolMemory {
     fn default() -> Self {
-        Self(ByteSize::mib(192))
+        let machine = rustix::system::sysinfo();
+        let all = u64::from(machine.mem_unit).saturating_mul(machine.totalram);
+        Self(ByteSize::bytes(all / 8))
     }
 }
 

@@ -105,8 +105,9 @@ async fn slot_in_turn(
     execution: &Execution,
     place: &mut Place,
 ) -> Result<Slot, EngineError> {
-    place.turn().await;
     let language = engine.language(&execution.language).ok_or(EngineError::UnknownLanguage)?;
+    let _in_line = engine.inner.slots.line_up(language, execution);
+    place.turn().await;
     engine.inner.slots.obtain(language, execution).await
 }
 

@@ -22,7 +22,7 @@ use crate::{
     spawner::{Control, SlotNumber, Spawner},
     tasks::Tasks,
 };
-use pool::{Budget, Pool};
+use pool::{Budget, InLine, Pool};
 
 /// The slots of this node.
 #[derive(Debug)]
@@ -79,14 +79,22 @@ impl Slots {
         Ok(Self { spawner, pools })
     }
 
+    /// Notes that this execution is going to need a slot, as long as what is returned is kept.
+    pub(crate) fn line_up(&self, language: &Language, execution: &Execution) -> Option<InLine> {
+        self.pool_for(language, execution).map(Pool::line_up)
+    }
+
+    fn pool_for(&self, language: &Language, execution: &Execution) -> Option<&Arc<Pool>> {
+        self.pools.get(&language.name).filter(|_| !needs_new(language, execution))
+    }
+
     /// Returns a slot for this execution that is ready to be let go.
     pub(crate) async fn obtain(
         &self,
         language: &Language,
         execution: &Execution,
     ) -> Result<Slot, EngineError> {
-        let pool = self.pools.get(&language.name).filter(|_| !needs_new(language, execution));
-        match pool {
+        match self.pool_for(language, execution) {
             Some(pool) => pool.take().await,
             None => make(&self.spawner, slot_spec(language.launch_anew())).await,
         }

@@ -77,7 +77,10 @@ fn prepare(control: &PacketSocket) -> Result<Ready, Broken> {
     let (plan, mut fds) = read_plan(control)?;
     root::build(&plan, &fds.root)?;
     rustix::system::sethostname(plan.hostname.as_bytes()).map_err(Broken::at(Step::Network))?;
-    sys::net::bring_loopback_up().map_err(Broken::at(Step::Network))?;
+    // A zygote has done so already, in a network that we have no right over.
+    if !matches!(plan.launch, Launch::Fork { .. }) {
+        sys::net::bring_loopback_up().map_err(Broken::at(Step::Network))?;
+    }
     let signals = sys::signal::as_descriptor(&[libc::SIGCHLD]).map_err(Broken::at(Step::Fork))?;
     let main = match &plan.launch {
         Launch::Fork { .. } => adopt_main(&plan)?,

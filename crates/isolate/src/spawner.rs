@@ -98,15 +98,21 @@ struct Slot {
     pidfd: OwnedFd,
     group: Option<Group>,
     id: u32,
-    /// What it was forked from. It lives in a pid namespace below that one's, and dies with it.
-    zygote: Option<u64>,
+    forked: Option<Forked>,
+}
+
+/// What a slot has of its zygote. It lives in a pid namespace below that one's, and dies with it.
+#[derive(Debug)]
+struct Forked {
+    zygote: u64,
+    network: OwnedFd,
 }
 
 /// Who made a slot's processes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Origin {
     Fork(Pid),
-    Zygote(u64),
+    Zygote(Forked),
 }
 
 /// What an event is about.
@@ -339,7 +345,10 @@ impl Spawner {
     fn hear_zygote(&mut self, number: u64) {
         while let Some(answer) = self.zygotes.get_mut(&number).and_then(Zygote::answer) {
             match answer {
-                Answer::Forked { parts, pidfd } => self.add(parts, Origin::Zygote(number), pidfd),
+                Answer::Forked { parts, pidfd, network } => {
+                    let forked = Forked { zygote: number, network };
+                    self.add(parts, Origin::Zygote(forked), pidfd);
+                }
                 Answer::Failed { parts, broken } => self.fail(parts, broken),
                 Answer::Gone => self.lose_zygote(number),
             }
@@ -349,7 +358,8 @@ impl Spawner {
     /// Ends a zygote that is to make no more slots, once those it made are gone.
     fn end_if_unused(&mut self, number: u64) {
         let is_retired = self.zygotes.get(&number).is_some_and(Zygote::is_retired);
-        let is_used = self.slots.values().any(|slot| slot.zygote == Some(number));
+        let is_from_it = |slot: &Slot| slot.forked.as_ref().is_some_and(|f| f.zygote == number);
+        let is_used = self.slots.values().any(is_from_it);
         if is_retired && !is_used {
             self.lose_zygote(number);
         }
@@ -445,7 +455,10 @@ impl Spawner {
         }
         self.ids.give_back(slot.id);
         self.post(&Notice::Gone { slot: number }, Vec::new());
-        if let Some(zygote) = slot.zygote {
+        if let Some(Forked { zygote, network }) = slot.forked {
+            if let Some(zygote) = self.zygotes.get_mut(&zygote) {
+                zygote.keep(network);
+            }
             self.end_if_unused(zygote);
         }
         Ok(())

@@ -100,7 +100,7 @@ pub enum Command {
 }
 
 /// What the spawner asks of a zygote: the processes of one slot. With it come init's program and its
-/// control socket, then stdin, stdout, stderr, the code, and the `cgroup.procs` files.
+/// control socket, then stdin, stdout, stderr, the code, the `cgroup.procs` files, and the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Birth {
     /// The users inside, as the zygote sees them.
@@ -108,12 +108,14 @@ pub struct Birth {
     pub rights: Rights,
     /// A request is waiting: no time is spent on bringing memory in.
     pub hurried: bool,
+    /// Whether the network of an earlier slot comes along.
+    pub has_network: bool,
 }
 
 /// What a zygote answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Born {
-    /// Comes with a descriptor of init's process.
+    /// Comes with descriptors of init's process and of the slot's network.
     Alive,
     Failed(Broken),
 }

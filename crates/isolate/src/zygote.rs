@@ -12,6 +12,8 @@
 //! Init stays outside the cgroups: what the code uses is counted and limited there, and init must
 //! outlive it.
 
+mod networks;
+
 use std::{
     ffi::CString,
     os::fd::{AsFd, BorrowedFd, IntoRawFd as _, OwnedFd},
@@ -32,11 +34,12 @@ use crate::{
     socket::{Packet, PacketSocket},
     sys::{
         self,
-        process::{ALL_NAMESPACES, CStrings, exit_now},
+        process::{CStrings, NAMESPACES_BUT_NETWORK, exit_now},
         split::{Parts, Side, Stack, split},
     },
     wire::{self, Birth, Born},
 };
+use networks::Networks;
 
 /// Memory that a program is known to touch: where, how much, and which advice brings it in.
 #[repr(C)]
@@ -63,24 +66,29 @@ pub(crate) fn serve(door: &PacketSocket, ahead: &[Memory]) {
     // Only for speed: without it, slots cost more.
     let _ = sys::memory::put_into_a_file();
     let mut stack = Stack::default();
+    let mut networks = Networks::default();
     loop {
-        let Ok(Some(packet)) = door.receive(RecvFlags::empty()) else { exit_now(0) };
-        let born = match make(&packet, &mut stack) {
-            Ok((Side::Grandchild(pipes), birth)) => {
+        let Ok(Some(mut packet)) = door.receive(RecvFlags::empty()) else { exit_now(0) };
+        let (born, fds) = match make(&mut packet, &mut stack, &mut networks) {
+            Ok(Made { side: Side::Grandchild(pipes), birth, network }) => {
+                // Closed with everything else that is not the slot's.
+                let _number = network.into_raw_fd();
                 return become_slot(packet.fds, pipes, &birth, ahead);
             }
-            Ok((Side::Caller(pidfd), _)) => (Born::Alive, Some(pidfd)),
-            Err(broken) => (Born::Failed(broken), None),
+            Ok(Made { side: Side::Caller(pidfd), network, .. }) => {
+                (Born::Alive, vec![pidfd, network])
+            }
+            Err(broken) => (Born::Failed(broken), Vec::new()),
         };
-        if answer(door, &born.0, born.1.as_ref()).is_err() {
+        if answer(door, &born, &fds).is_err() {
             exit_now(1);
         }
     }
 }
 
-fn answer(door: &PacketSocket, born: &Born, pidfd: Option<&OwnedFd>) -> Result<(), Errno> {
+fn answer(door: &PacketSocket, born: &Born, fds: &[OwnedFd]) -> Result<(), Errno> {
     let packet = wire::encode(born).or(Err(Errno::BADMSG))?;
-    let fds: Vec<BorrowedFd<'_>> = pidfd.into_iter().map(AsFd::as_fd).collect();
+    let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     door.send(&packet, &fds, SendFlags::empty())
 }
 
@@ -94,22 +102,31 @@ struct Pipes {
     said: OwnedFd,
 }
 
-/// The descriptors that come with an order: init's program and its control socket, then what PID 2
-/// gets.
+/// The descriptors that come with an order: init's program and its control socket, what PID 2 gets,
+/// and at the end the network of an earlier slot, if there is one.
 const INIT: usize = 0;
 const CONTROL: usize = 1;
 const STREAMS: usize = 2;
 const CGROUPS: usize = 6;
 
-fn make(packet: &Packet, stack: &mut Stack) -> Result<(Side<Pipes>, Birth), Broken> {
+/// A slot that is being made, as each side of it holds it.
+struct Made {
+    side: Side<Pipes>,
+    birth: Birth,
+    network: OwnedFd,
+}
+
+fn make(packet: &mut Packet, stack: &mut Stack, networks: &mut Networks) -> Result<Made, Broken> {
     let at = Broken::at(Step::Plan);
     let birth: Birth = wire::decode(&packet.bytes).or(Err(at(Errno::BADMSG)))?;
+    let used = if birth.has_network { packet.fds.pop() } else { None };
     let (Some(init), Some(control)) = (packet.fds.get(INIT), packet.fds.get(CONTROL)) else {
         return Err(at(Errno::BADF));
     };
     if count_threads() != Some(1) {
         return Err(at(Errno::BUSY));
     }
+    let network = networks.enter(used).map_err(Broken::at(Step::Network))?;
     // The users that slots change to while they share our memory take this away, and with it the
     // right to say who the users of the next slot are.
     set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(&at)?;
@@ -121,8 +138,8 @@ fn make(packet: &Packet, stack: &mut Stack) -> Result<(Side<Pipes>, Birth), Brok
         inside: &|| prepare(&birth),
         become_another: &|pipes| become_init(init, control, pipes, &argv),
     };
-    let side = split(stack, ALL_NAMESPACES, parts)?;
-    Ok((side, birth))
+    let side = split(stack, NAMESPACES_BUT_NETWORK, parts)?;
+    Ok(Made { side, birth, network })
 }
 
 /// A directory has a link from itself, its parent, and each directory in it.

@@ -22,13 +22,22 @@ pub struct Seen {
     pub fewest_ready: usize,
 }
 
+/// What is left for pools to grow into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    pub memory: ByteSize,
+    /// Each takes descriptors of the server, and those are numbered.
+    pub slots: usize,
+}
+
 impl Pool {
-    /// Decides how many there are to be when a request has found none: as many more as are waited
-    /// for, twice as many at most, and no more than the memory that is left allows.
-    pub fn grown(self, waiting: usize, room: ByteSize) -> usize {
-        let affordable = room.as_bytes() / self.slot_memory.as_bytes().max(1);
-        let more = waiting.min(self.size.max(1));
-        self.size + more.min(usize::try_from(affordable).unwrap_or(usize::MAX))
+    /// Decides how many there are to be when a request has found none: as many as are in line for
+    /// one at this moment, so that the next burst of this size finds them, and no more than there
+    /// is room for.
+    pub fn grown(self, in_line: usize, room: Room) -> usize {
+        let affordable = room.memory.as_bytes() / self.slot_memory.as_bytes().max(1);
+        let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).min(room.slots);
+        self.size + in_line.saturating_sub(self.size).min(affordable)
     }
 
     /// Decides how many there are to be after a while: half of those that nobody needed go.
@@ -56,19 +65,29 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_grows_by_what_is_missed_at_most_twofold_and_within_its_room() {
-        let plenty = ByteSize::mib(1024);
-        for (size, waiting, room, expected) in [
-            (8, 1, plenty, 9),
-            (8, 5, plenty, 13),
-            (8, 60, plenty, 16),
-            (0, 3, plenty, 1),
-            (8, 60, ByteSize::mib(11), 10),
-            (8, 60, ByteSize::mib(3), 8),
-            (8, 60, ByteSize::bytes(0), 8),
+    fn a_pool_grows_to_the_line_before_it_within_its_room() {
+        for (size, in_line, memory, slots, expected) in [
+            (8, 1, 8192, 9999, 8),
+            (8, 8, 8192, 9999, 8),
+            (8, 9, 8192, 9999, 9),
+            (8, 992, 8192, 9999, 992),
+            (0, 3, 8192, 9999, 3),
+            (8, 60, 11, 9999, 10),
+            (8, 60, 3, 9999, 8),
+            (8, 60, 0, 9999, 8),
+            (8, 60, 8192, 5, 13),
+            (8, 60, 8192, 0, 8),
         ] {
-            assert_eq!(pool(2, size).grown(waiting, room), expected, "{size} {waiting} {room}");
+            let room = Room { memory: ByteSize::mib(memory), slots };
+            assert_eq!(pool(2, size).grown(in_line, room), expected, "{size} {in_line} {room:?}");
         }
+    }
+
+    #[test]
+    fn a_load_that_never_ends_does_not_make_a_pool_grow_for_ever() {
+        let plenty = Room { memory: ByteSize::mib(8192), slots: 9999 };
+        let grown = (0..1000).fold(8, |size, _| pool(8, size).grown(16, plenty));
+        assert_eq!(grown, 16);
     }
 
     #[test]

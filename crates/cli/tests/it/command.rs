@@ -85,11 +85,7 @@ impl Server {
 
     /// Starts such a server from a shell with this limit, given as options of `ulimit`.
     pub(crate) fn start_with_limit(limit: &str) -> Self {
-        let mut shell = Command::new("/bin/sh");
-        let script = format!("ulimit {limit}; exec \"$0\" \"$@\"");
-        let ringfence = ringfence(&[]);
-        shell.args(["-c", &script]).arg(ringfence.get_program()).stdin(Stdio::null());
-        Self::start_hasty_by(shell)
+        Self::start_hasty_by(limited(limit))
     }
 
     fn start_hasty_by(command: Command) -> Self {
@@ -226,4 +222,12 @@ pub(crate) fn write(directory: &Path, name: &str, text: &str) -> String {
     let path = directory.join(name);
     std::fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
+}
+
+/// The command under a limit of the shell's.
+pub(crate) fn limited(limit: &str) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    let script = format!("ulimit {limit}; exec \"$0\" \"$@\"");
+    shell.args(["-c", &script]).arg(ringfence(&[]).get_program()).stdin(Stdio::null());
+    shell
 }

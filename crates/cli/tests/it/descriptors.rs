@@ -8,7 +8,10 @@ use std::{
 
 use serde_json::json;
 
-use crate::{command::Server, websocket::WebSocket};
+use crate::{
+    command::{Server, limited},
+    websocket::WebSocket,
+};
 
 /// More connections than a server with 1024 descriptors has left beside its slots, and fewer than
 /// this process may have.
@@ -58,4 +61,13 @@ fn a_server_raises_a_low_limit_of_descriptors_as_far_as_it_may() {
     let said = server.call(&["run", "-l", "shell", "-c", "ulimit -n"]);
     // What a program has is its own matter.
     assert_eq!(said.out, "1024\n", "{said:?}");
+}
+
+#[test]
+fn a_server_that_may_have_too_few_descriptors_says_so_and_does_not_start() {
+    let data = tempfile::tempdir().unwrap();
+    let said = limited("-n 512").args(["serve", "--data"]).arg(data.path()).output().unwrap();
+    let error = String::from_utf8(said.stderr).unwrap();
+    assert!(!said.status.success());
+    assert!(error.contains("512 open files at most") && error.contains("ulimit -Hn"), "{error}");
 }

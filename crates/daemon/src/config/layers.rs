@@ -216,7 +216,8 @@ mod tests {
     fn the_page_names_every_setting() {
         let page = include_str!("../../../../docs/configuration.md");
         let text = || Some(String::new());
-        let shown = Config { public_url: text(), user: text(), ..Config::default() };
+        let mut shown = Config { public_url: text(), user: text(), ..Config::default() };
+        shown.executions.pool_memory = Some(ByteSize::default());
         for (name, value) in table(&shown.to_toml().unwrap()) {
             let names = match value {
                 Value::Table(table) => table.keys().map(|key| format!("{name}.{key}")).collect(),

@@ -65,3 +65,29 @@ pub(super) mod size {
         number.checked_mul(factor).map(ByteSize::bytes)
     }
 }
+
+/// A size, or nothing.
+pub(super) mod optional_size {
+    use model::units::ByteSize;
+    use serde::{Deserializer, Serializer};
+
+    use super::size;
+
+    #[expect(clippy::ref_option, reason = "the signature is serde's")]
+    pub(in super::super) fn serialize<S: Serializer>(
+        size: &Option<ByteSize>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match size {
+            Some(size) => size::serialize(size, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// What is there is a size; what is not never comes here.
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<ByteSize>, D::Error> {
+        size::deserialize(deserializer).map(Some)
+    }
+}

@@ -43,7 +43,7 @@ fn python(program: String) -> Language {
     Language {
         warm: if isolate::zygote::IS_WRITTEN { Warm::Fork(zygote) } else { Warm::Park(zygote) },
         pool_size: 8,
-        slot_memory: ByteSize::mib(4),
+        slot_memory: ByteSize::mib(3),
         start_time_variables: start_time(&["PYTHON*", "HOME"]),
         files: vec![
             file("sitecustomize.py", include_str!("../../languages/python/park.py")),

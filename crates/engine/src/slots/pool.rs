@@ -8,15 +8,16 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use model::{
-    pools::{self, Seen},
+    pools::{self, Room, Seen},
     units::ByteSize,
 };
+use rustix::process::{Resource, getrlimit};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{Slot, launch_warm, make, zygote::Zygotes};
@@ -36,28 +37,42 @@ const GIVE_UP_AFTER: u32 = 3;
 /// How long a pool must not need a slot before it has fewer.
 const QUIET: Duration = Duration::from_secs(30);
 
-/// The memory that pools may take together.
+/// What pools may take together.
 #[derive(Debug)]
 pub(super) struct Budget {
-    all: ByteSize,
-    taken: AtomicU64,
+    memory: ByteSize,
+    slots: usize,
+    taken: Mutex<(ByteSize, usize)>,
 }
 
+/// A waiting slot has about this many descriptors in the daemon.
+const DESCRIPTORS: u64 = 16;
+
 impl Budget {
-    pub(super) fn new(all: ByteSize) -> Self {
-        Self { all, taken: AtomicU64::new(0) }
+    /// Half of the descriptors that this process may have are left to connections and to what runs.
+    pub(super) fn new(memory: ByteSize) -> Self {
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let slots = usize::try_from(descriptors / 2 / DESCRIPTORS).unwrap_or(usize::MAX);
+        Self { memory, slots, taken: Mutex::default() }
     }
 
-    fn room(&self) -> ByteSize {
-        let taken = self.taken.load(Ordering::Relaxed);
-        ByteSize::bytes(self.all.as_bytes().saturating_sub(taken))
+    fn room(&self) -> Room {
+        let (memory, slots) = *self.taken();
+        Room { memory: self.memory.saturating_sub(memory), slots: self.slots.saturating_sub(slots) }
     }
 
     /// Notes that a pool has another size. Two that grow at once may go past the budget by one
     /// step; the next one sees it.
-    fn note(&self, before: ByteSize, after: ByteSize) {
-        self.taken.fetch_add(after.as_bytes(), Ordering::Relaxed);
-        self.taken.fetch_sub(before.as_bytes(), Ordering::Relaxed);
+    fn note(&self, before: Option<pools::Pool>, after: pools::Pool) {
+        let (old_memory, old_slots) =
+            before.map_or_else(Default::default, |pool| (pool.memory(), pool.size));
+        let mut taken = self.taken();
+        taken.0 = taken.0.saturating_sub(old_memory).saturating_add(after.memory());
+        taken.1 = taken.1.saturating_sub(old_slots).saturating_add(after.size);
+    }
+
+    fn taken(&self) -> MutexGuard<'_, (ByteSize, usize)> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -68,7 +83,19 @@ pub(super) struct Pool {
     spawner: Spawner,
     tasks: Tasks,
     zygotes: Option<Zygotes>,
+    /// How many requests are without a slot, whether it is their turn or not.
+    in_line: AtomicUsize,
     state: Mutex<State>,
+}
+
+/// A request that is in line for a slot of a pool, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct InLine(Arc<Pool>);
+
+impl Drop for InLine {
+    fn drop(&mut self) {
+        self.0.in_line.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -98,11 +125,17 @@ impl Pool {
             Warm::Park(_) | Warm::Wait | Warm::Never => None,
         };
         let state = State { size: language.pool_size, ..State::default() };
-        let state = Mutex::new(state);
-        let pool = Arc::new(Self { language, budget, spawner, tasks, zygotes, state });
-        pool.budget.note(ByteSize::default(), pool.policy(&pool.state()).memory());
+        let (in_line, state) = (AtomicUsize::new(0), Mutex::new(state));
+        let pool = Arc::new(Self { language, budget, spawner, tasks, zygotes, in_line, state });
+        pool.budget.note(None, pool.policy(&pool.state()));
         pool.fill();
         pool
+    }
+
+    /// Notes that a request is going to need a slot.
+    pub(super) fn line_up(self: &Arc<Self>) -> InLine {
+        self.in_line.fetch_add(1, Ordering::Relaxed);
+        InLine(Arc::clone(self))
     }
 
     /// Takes a slot: one that waits, or the next that is made.
@@ -208,7 +241,8 @@ impl Pool {
     /// A request has found no slot: the next ones are to.
     fn grow(self: &Arc<Self>, state: &mut State) {
         let policy = self.policy(state);
-        self.resize(state, policy.grown(state.waiting.len(), self.budget.room()));
+        let in_line = self.in_line.load(Ordering::Relaxed);
+        self.resize(state, policy.grown(in_line, self.budget.room()));
         if state.size > self.language.pool_size && !state.is_watched {
             state.is_watched = true;
             let pool = Arc::clone(self);
@@ -242,9 +276,9 @@ impl Pool {
     }
 
     fn resize(&self, state: &mut State, size: usize) {
-        let before = self.policy(state).memory();
+        let before = self.policy(state);
         state.size = size;
-        self.budget.note(before, self.policy(state).memory());
+        self.budget.note(Some(before), self.policy(state));
     }
 
     fn is_waited_for(&self) -> bool {

@@ -11,6 +11,8 @@ mod containment;
 #[cfg(test)]
 mod executions;
 #[cfg(test)]
+mod networks;
+#[cfg(test)]
 mod node;
 #[cfg(test)]
 mod siblings;

@@ -142,11 +142,11 @@ impl Parts {
         let mut fds = vec![self.for_daemon.into_fd()];
         fds.extend(self.pipes.ours);
         fds.extend(self.cgroup_files);
-        let (pid, zygote) = match origin {
+        let (pid, forked) = match origin {
             Origin::Fork(pid) => (Some(pid), None),
-            Origin::Zygote(number) => (None, Some(number)),
+            Origin::Zygote(forked) => (None, Some(forked)),
         };
-        let slot = Slot { pid, pidfd, group: self.group, id: self.id, zygote };
+        let slot = Slot { pid, pidfd, group: self.group, id: self.id, forked };
         (slot, Ends { cgroup: self.cgroup_kinds, fds })
     }
 }

@@ -37,12 +37,17 @@ pub(super) struct Zygote {
     _pipes: Vec<OwnedFd>,
     /// The slots that it has been asked for, in order.
     asked: VecDeque<Parts>,
+    /// Networks of slots that are gone.
+    networks: Vec<OwnedFd>,
     is_retired: bool,
 }
 
+/// The most networks that are kept. Each takes about a quarter of a megabyte of the kernel's memory.
+const NETWORKS: usize = 16;
+
 /// What a zygote answered.
 pub(super) enum Answer {
-    Forked { parts: Parts, pidfd: OwnedFd },
+    Forked { parts: Parts, pidfd: OwnedFd, network: OwnedFd },
     Failed { parts: Parts, broken: Broken },
     Gone,
 }
@@ -56,6 +61,7 @@ impl Zygote {
             _control: parts.control,
             _pipes: parts.pipes,
             asked: VecDeque::new(),
+            networks: Vec::new(),
             is_retired: false,
         })
     }
@@ -76,17 +82,19 @@ impl Zygote {
         }
     }
 
-    fn try_ask(&self, spawner: &Spawner, parts: &Parts, spec: &SlotSpec) -> Result<(), Errno> {
+    fn try_ask(&mut self, spawner: &Spawner, parts: &Parts, spec: &SlotSpec) -> Result<(), Errno> {
         parts.send_plan(spawner, spec)?;
+        let network = self.networks.pop();
         let procs = parts.group.as_ref().map_or(Ok(Vec::new()), Group::procs)?;
         let birth = Birth {
             map: process::forked_map(spawner.identity(), parts.id, spawner.ids.range()),
             rights: make::rights(spawner, spec),
             hurried: matches!(spec.launch, Launch::Fork { hurried: true, .. }),
+            has_network: network.is_some(),
         };
         let order = wire::encode(&birth).or(Err(Errno::BADMSG))?;
         let mut fds: Vec<BorrowedFd<'_>> = vec![spawner.init.as_fd(), parts.for_init.as_fd()];
-        fds.extend(parts.pipes.theirs.iter().chain(&procs).map(AsFd::as_fd));
+        fds.extend(parts.pipes.theirs.iter().chain(&procs).chain(&network).map(AsFd::as_fd));
         self.socket.send(&order, &fds, SendFlags::DONTWAIT)
     }
 
@@ -99,12 +107,20 @@ impl Zygote {
         };
         let Some(parts) = self.asked.pop_front() else { return Some(Answer::Gone) };
         let broken = |errno| Broken::at(Step::Fork)(errno);
-        Some(match (wire::decode(&packet.bytes), packet.fds.into_iter().next()) {
-            (Ok(Born::Alive), Some(pidfd)) => Answer::Forked { parts, pidfd },
+        let mut fds = packet.fds.into_iter();
+        Some(match (wire::decode(&packet.bytes), fds.next().zip(fds.next())) {
+            (Ok(Born::Alive), Some((pidfd, network))) => Answer::Forked { parts, pidfd, network },
             (Ok(Born::Alive), None) => Answer::Failed { parts, broken: broken(Errno::BADF) },
             (Ok(Born::Failed(broken)), _) => Answer::Failed { parts, broken },
             (Err(_), _) => Answer::Failed { parts, broken: broken(Errno::BADMSG) },
         })
+    }
+
+    /// Keeps the network of a slot of which nothing else is left, for another one to have.
+    pub(super) fn keep(&mut self, network: OwnedFd) {
+        if self.networks.len() < NETWORKS {
+            self.networks.push(network);
+        }
     }
 
     /// Says that it is asked for no more.

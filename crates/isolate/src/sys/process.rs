@@ -18,10 +18,12 @@ pub enum Fork {
 }
 
 /// Namespaces that a new process gets for itself.
-pub const ALL_NAMESPACES: u64 = (libc::CLONE_NEWUSER
+pub const ALL_NAMESPACES: u64 = NAMESPACES_BUT_NETWORK | libc::CLONE_NEWNET as u64;
+
+/// For a process that is in the network already which its child is to have.
+pub const NAMESPACES_BUT_NETWORK: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS) as u64;
 
@@ -151,6 +153,12 @@ pub fn write_to(number: RawFd, bytes: &[u8]) {
 pub fn unshare_cgroup() -> Result<(), Errno> {
     // SAFETY: a new cgroup namespace does not touch memory or descriptors.
     check(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into()).map(drop)
+}
+
+/// Gives this process a network namespace of its own.
+pub fn unshare_network() -> Result<(), Errno> {
+    // SAFETY: a new network namespace does not touch memory or descriptors.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNET) }.into()).map(drop)
 }
 
 /// Gives this process a mount namespace of its own.

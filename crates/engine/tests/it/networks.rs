@@ -1,0 +1,71 @@
+//! The network of an execution: its own while it runs, and like new whoever had it before.
+
+use std::collections::HashSet;
+
+use crate::node::{Node, python, see, submit};
+
+/// Does everything with a network that leaves something behind in it: a connection that waits for
+/// its end, a datagram, an attempt without a way, a socket that only its own message holds.
+const USE: &str = r"
+import array, socket
+server = socket.create_server(('127.0.0.1', 34567))
+client = socket.create_connection(('127.0.0.1', 34567))
+server.accept()[0].sendall(b'x'); client.recv(1); client.close()
+socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).sendto(b'x', ('::1', 34567))
+for family, address in (socket.AF_INET, '10.0.0.1'), (socket.AF_INET6, '2001:db8::1'):
+    try: socket.socket(family).connect((address, 9))
+    except OSError: pass
+a, b = socket.socketpair()
+kept = array.array('i', [a.fileno(), b.fileno(), server.fileno()])
+a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, kept)])
+print('used')
+";
+
+/// Prints what a network tells of its past, and takes the port that others had.
+const LOOK: &str = r"
+import socket
+for file in 'snmp', 'snmp6', 'netstat', 'dev', 'unix', 'tcp', 'udp': print(open(f'/proc/net/{file}').read())
+print(open('/proc/net/sockstat').readline())
+socket.socket().bind(('127.0.0.1', 34567))
+";
+
+const NUMBER: &str = "import os; print(os.readlink('/proc/self/ns/net'))";
+
+#[tokio::test]
+async fn whoever_comes_after_an_execution_that_used_its_network_finds_a_new_one() {
+    let node = Node::start().await;
+    let new = node.run(python(LOOK)).await;
+    assert_eq!(new.err(), "");
+    for _ in 0..12 {
+        assert_eq!(node.run(python(USE)).await.out(), "used\n");
+    }
+    for _ in 0..24 {
+        let seen = node.run(python(LOOK)).await;
+        assert_eq!((seen.out(), seen.err()), (new.out(), ""));
+    }
+}
+
+#[tokio::test]
+async fn a_network_that_nothing_was_done_in_serves_again() {
+    let node = Node::start().await;
+    let mut numbers = HashSet::new();
+    for _ in 0..48 {
+        numbers.insert(node.run(python(NUMBER)).await.stdout);
+    }
+    assert!(numbers.len() < 48, "{}", numbers.len());
+}
+
+#[tokio::test]
+async fn no_two_executions_have_one_network_at_once() {
+    let node = Node::start().await;
+    let code = format!("{NUMBER}\nimport sys, time; sys.stdout.flush(); time.sleep(0.5)");
+    for _ in 0..3 {
+        let client = node.engine.client();
+        let running: Vec<_> = (0..12).map(|_| submit(&client, python(&code))).collect();
+        let mut numbers = HashSet::new();
+        for submitted in running {
+            numbers.insert(see(submitted).await.stdout);
+        }
+        assert_eq!(numbers.len(), 12, "{numbers:?}");
+    }
+}
