@@ -74,7 +74,7 @@ impl Server {
     pub(crate) async fn settle(&self) -> anyhow::Result<()> {
         const LOOKS: u32 = 4;
         const BETWEEN: Duration = Duration::from_millis(50);
-        const LONGEST: u32 = 200;
+        const LONGEST: u32 = 1200;
         let (mut before, mut alike) = (BTreeMap::new(), 0);
         for _ in 0..LONGEST {
             let now = self.processes()?;

@@ -65,8 +65,9 @@ pub(crate) async fn execution(
     let slot = tokio::select! {
         slot = slot_in_turn(engine, &execution, &mut place) => slot,
         reason = stop.reason(&events) => {
-            drop((execution, place));
-            return send(&events, Event::Ended(never_started(reason))).await;
+            drop(place);
+            send(&events, Event::Ended(never_started(reason))).await;
+            return engine.inner.slots.has_ended(&execution.language);
         }
     };
     let language = execution.language.clone();
@@ -90,9 +91,7 @@ pub(crate) async fn execution(
     // The client hears of the end first; taking the slot down and making the next can wait.
     tokio::task::yield_now().await;
     drop(remains);
-    if let Some(language) = engine.language(&language) {
-        engine.inner.slots.has_ended(language);
-    }
+    engine.inner.slots.has_ended(&language);
 }
 
 async fn send(events: &mpsc::Sender<Event>, event: Event) {

@@ -106,8 +106,8 @@ impl Slots {
     }
 
     /// Says that an execution has ended, so that there is time to make the next slot.
-    pub(crate) fn has_ended(&self, language: &Language) {
-        if let Some(pool) = self.pools.get(&language.name) {
+    pub(crate) fn has_ended(&self, language: &str) {
+        if let Some(pool) = self.pools.get(language) {
             pool.fill();
         }
     }

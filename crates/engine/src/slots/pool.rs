@@ -1,7 +1,7 @@
 //! Slots of one language that wait ahead of their requests.
 //!
 //! A request takes a waiting slot at once. If there is none it waits for the next that is made;
-//! those who wait come before the pool. Nobody is ever held up by filling it. How many there are
+//! those who wait come before the pool, which is filled when nobody is in line. How many there are
 //! follows the load, within the memory that all pools share.
 
 use std::{
@@ -162,7 +162,7 @@ impl Pool {
     /// Starts as many makers as there are slots wanted.
     pub(super) fn fill(self: &Arc<Self>) {
         let mut state = self.state();
-        while state.wants_more() {
+        while state.wants_more(self.in_line.load(Ordering::Relaxed)) {
             state.being_made += 1;
             let pool = Arc::clone(self);
             self.tasks.start("make a slot", async move {
@@ -291,8 +291,9 @@ impl Pool {
 }
 
 impl State {
-    fn wants_more(&self) -> bool {
-        let ahead = if self.failures < GIVE_UP_AFTER { self.size } else { 0 };
+    /// While requests are in line nothing is made ahead: that would take the processors from them.
+    fn wants_more(&self, in_line: usize) -> bool {
+        let ahead = if in_line == 0 && self.failures < GIVE_UP_AFTER { self.size } else { 0 };
         let wanted = (self.waiting.len() + ahead).saturating_sub(self.ready.len());
         self.being_made < wanted.min(AT_ONCE)
     }
