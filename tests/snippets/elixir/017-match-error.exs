@@ -1,2 +1,0 @@
-{:ok, value} = {:error, :nope}
-IO.inspect(value)

@@ -1,4 +1,0 @@
-case :other do
-  :a -> 1
-  :b -> 2
-end

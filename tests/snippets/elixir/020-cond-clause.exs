@@ -1,3 +1,0 @@
-cond do
-  1 > 2 -> :no
-end

@@ -1,5 +1,0 @@
-with {:ok, x} <- {:error, :bad} do
-  x
-else
-  :never -> :matched
-end

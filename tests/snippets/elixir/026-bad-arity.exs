@@ -1,2 +1,0 @@
-f = fn a, b -> a + b end
-f.(1)

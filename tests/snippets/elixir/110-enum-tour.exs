@@ -1,1 +1,0 @@
-IO.inspect({Enum.chunk_every(1..5, 2), Enum.zip([1, 2], [:a, :b]), Enum.group_by(~w(a bb cc), &String.length/1), Enum.frequencies("aab" |> String.graphemes()), Enum.flat_map([1, 2], &[&1, &1]), Enum.reduce_while(1..9, 0, fn x, a -> if a > 5, do: {:halt, a}, else: {:cont, a + x} end)})
