@@ -162,6 +162,7 @@ impl Connection {
                 max_output_bytes: None,
             },
             freshness: Freshness::Shared,
+            posture: false,
         });
         Ok(Message::text(serde_json::to_string(&frame)?))
     }

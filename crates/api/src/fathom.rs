@@ -60,6 +60,9 @@ pub struct Execute {
     pub limits: AskedLimits,
     #[serde(skip_serializing_if = "Freshness::is_shared")]
     pub freshness: Freshness,
+    /// Whether the result is to say what stands between the code and the machine.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub posture: bool,
 }
 
 /// Code, stdin and env are the user's secrets: they never appear in a log line.

@@ -214,6 +214,7 @@ fn execute(request: Request, ts: &str) -> Execute {
             Fresh::Shared => Freshness::Shared,
             Fresh::Strict => Freshness::Strict,
         },
+        posture: false,
     }
 }
 

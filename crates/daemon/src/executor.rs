@@ -5,6 +5,7 @@
 
 use std::{fmt, sync::Arc};
 
+use api::fathom::server::Posture;
 use engine::{Engine, PoolLoad, executions::Event};
 use model::{
     admission::{Load, Overloaded},
@@ -13,6 +14,8 @@ use model::{
     units::ByteSize,
 };
 use tokio::sync::mpsc;
+
+use crate::to_wire;
 
 type FindLanguage = dyn Fn(&str) -> Option<ByteSize> + Send + Sync;
 type ReadLoad = dyn Fn() -> Load + Send + Sync;
@@ -36,6 +39,8 @@ pub enum MemoryLimit {
 pub struct Executor {
     limit_policy: LimitPolicy,
     memory_limit: MemoryLimit,
+    /// What there is to say of the machine; a scripted executor has none.
+    posture: Option<Posture>,
     find_language: Arc<FindLanguage>,
     read_load: Arc<ReadLoad>,
     read_pools: Arc<ReadPools>,
@@ -54,6 +59,7 @@ impl Executor {
         Self {
             limit_policy,
             memory_limit: MemoryLimit::Held,
+            posture: None,
             find_language: Arc::new(find_language),
             read_load: Arc::new(read_load),
             read_pools: Arc::new(Vec::new),
@@ -69,6 +75,11 @@ impl Executor {
     /// Returns what keeps executions within their memory.
     pub(crate) fn memory_limit(&self) -> MemoryLimit {
         self.memory_limit
+    }
+
+    /// Returns what stands between executions and this machine.
+    pub(crate) fn posture(&self) -> Option<Posture> {
+        self.posture.clone()
     }
 
     /// Returns the least memory that this language can start with, if it is there.
@@ -96,6 +107,7 @@ impl From<Engine> for Executor {
         let (languages, load, pools) = (engine.clone(), engine.clone(), engine.clone());
         let has_soft_limits = engine.posture().has_soft_limits();
         let memory_limit = if has_soft_limits { MemoryLimit::Watched } else { MemoryLimit::Held };
+        let posture = Some(to_wire::posture(engine.posture()));
         let executor = Self::new(
             engine.limit_policy(),
             move |name| languages.language(name).map(|language| language.min_memory),
@@ -110,7 +122,7 @@ impl From<Engine> for Executor {
                 })
             },
         );
-        Self { memory_limit, read_pools: Arc::new(move || pools.pools()), ..executor }
+        Self { memory_limit, posture, read_pools: Arc::new(move || pools.pools()), ..executor }
     }
 }
 

@@ -4,10 +4,13 @@ use api::{
     errors::ErrorCode,
     fathom::{
         VERSION,
-        server::{self, ExecutionResult, Hold, Load, ResourceUsage, State, WeakLimits},
+        server::{
+            self, ExecutionResult, Hold, LimitsBy, Load, ResourceUsage, State, Users, WeakLimits,
+        },
     },
     keys as wire,
 };
+use engine::posture::{CgroupVersion, Identity, Limits, Posture};
 use model::{
     admission,
     execution::{Exit, Outcome, Status, StopReason},
@@ -46,6 +49,7 @@ pub(crate) fn result<'a>(
     outcome: &Outcome,
     replaced_bytes: u64,
     memory: MemoryLimit,
+    posture: Option<server::Posture>,
 ) -> ExecutionResult<'a> {
     let (exit_code, signal) = match outcome.exit {
         Some(Exit::Code(code)) => (Some(code), None),
@@ -70,6 +74,22 @@ pub(crate) fn result<'a>(
         limits: match memory {
             MemoryLimit::Held => None,
             MemoryLimit::Watched => Some(WeakLimits { memory: Hold::Soft }),
+        },
+        posture,
+    }
+}
+
+pub(crate) fn posture(posture: &Posture) -> server::Posture {
+    server::Posture {
+        kernel: posture.kernel.clone(),
+        users: match posture.identity {
+            Identity::Apart => Users::Own,
+            Identity::Shared => Users::Shared,
+        },
+        limits: match posture.limits {
+            Limits::Cgroups { version: CgroupVersion::V1, .. } => LimitsBy::CgroupV1,
+            Limits::Cgroups { version: CgroupVersion::V2, .. } => LimitsBy::CgroupV2,
+            Limits::Soft { .. } => LimitsBy::Soft,
         },
     }
 }
@@ -142,9 +162,10 @@ mod tests {
             output_bytes: 7,
             replaced_bytes: 3,
             limits: None,
+            posture: None,
         };
-        assert_eq!(result("a", "t", &outcome, 3, MemoryLimit::Held), expected);
+        assert_eq!(result("a", "t", &outcome, 3, MemoryLimit::Held, None), expected);
         let weak = Some(WeakLimits { memory: Hold::Soft });
-        assert_eq!(result("a", "t", &outcome, 3, MemoryLimit::Watched).limits, weak);
+        assert_eq!(result("a", "t", &outcome, 3, MemoryLimit::Watched, None).limits, weak);
     }
 }

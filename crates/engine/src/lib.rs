@@ -10,9 +10,17 @@ mod slots;
 mod spawner;
 pub mod tasks;
 
+/// What stands between executions and the machine.
+pub mod posture {
+    pub use isolate::{
+        plan::Identity,
+        posture::{CgroupVersion, Limits, Posture},
+    };
+}
+
 use std::{os::fd::OwnedFd, sync::Arc};
 
-use isolate::{posture::Posture, socket::PacketSocket};
+use isolate::socket::PacketSocket;
 use model::{
     admission::{Capacity, Load},
     execution::Freshness,
@@ -21,6 +29,7 @@ use model::{
 };
 
 use languages::{Language, Languages};
+use posture::Posture;
 use queue::Queue;
 use slots::Slots;
 use tasks::Tasks;

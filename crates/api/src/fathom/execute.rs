@@ -24,6 +24,7 @@ pub(super) fn from_fields(fields: Fields<'_>, id: String, ts: String) -> Result<
         env: env(fields.env)?,
         limits: limits(fields.limits)?,
         freshness: freshness(fields.freshness)?,
+        posture: posture(fields.posture.as_ref())?,
     })
 }
 
@@ -161,6 +162,14 @@ fn freshness(freshness: Option<Value<'_>>) -> Result<Freshness, Wrong> {
         Some(Value::Text(text)) if text == "shared" => Ok(Freshness::Shared),
         Some(Value::Text(text)) if text == "strict" => Ok(Freshness::Strict),
         Some(_) => Err(Wrong::request("freshness must be \"shared\" or \"strict\"")),
+    }
+}
+
+fn posture(posture: Option<&Value<'_>>) -> Result<bool, Wrong> {
+    match posture {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(asked)) => Ok(*asked),
+        Some(_) => Err(Wrong::request("posture must be true or false")),
     }
 }
 

@@ -87,6 +87,7 @@ pub(super) struct Fields<'a> {
     pub(super) env: Option<Value<'a>>,
     pub(super) limits: Option<Value<'a>>,
     pub(super) freshness: Option<Value<'a>>,
+    pub(super) posture: Option<Value<'a>>,
     pub(super) network: Option<Value<'a>>,
 }
 
@@ -188,6 +189,7 @@ impl<'a> Fields<'a> {
             "env" => &mut self.env,
             "limits" => &mut self.limits,
             "freshness" => &mut self.freshness,
+            "posture" => &mut self.posture,
             "network" => &mut self.network,
             _ => return None,
         })

@@ -67,7 +67,7 @@ fn a_full_execute_is_read_field_by_field() {
         "v": 1, "type": "execute", "id": "exec_a1b2c3d4", "ts": TS, "language": "shell",
         "code": "a\u{0}b\r\nü", "stdin": "in", "env": {"LD_PRELOAD": "x", "A": ""},
         "limits": {"timeout_ms": 1, "memory_mb": 2, "cpu_shares": 3, "max_output_bytes": 4},
-        "freshness": "strict", "network": "none", "new_in_v1_7": {"a": [1, {}]},
+        "freshness": "strict", "posture": true, "network": "none", "new_in_v1_7": {"a": [1, {}]},
     });
     let expected = Execute {
         v: 1,
@@ -84,6 +84,7 @@ fn a_full_execute_is_read_field_by_field() {
             max_output_bytes: Some(4),
         },
         freshness: Freshness::Strict,
+        posture: true,
     };
     assert_eq!(parse(&text.to_string()), Ok(ClientFrame::Execute(expected)));
 }
@@ -270,6 +271,12 @@ fn asking_for_a_network_is_a_network_error() {
         );
     }
     accepts(&[with("network", Json::Null), with("network", false), with("network", "none")]);
+}
+
+#[test]
+fn posture_is_asked_for_or_not() {
+    refuses(Part::Request, &[with("posture", "yes"), with("posture", 1)]);
+    accepts(&[with("posture", true), with("posture", false), with("posture", Json::Null)]);
 }
 
 #[test]

@@ -118,6 +118,39 @@ pub struct ExecutionResult<'a> {
     /// Addition: there only if a limit was held less strictly than it reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<WeakLimits>,
+    /// Addition: there only if it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub posture: Option<Posture>,
+}
+
+/// What stands between the code and the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Posture {
+    pub kernel: String,
+    pub users: Users,
+    pub limits: LimitsBy,
+}
+
+/// Whose user code has on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Users {
+    /// One that no other execution has at the time, and init another.
+    Own,
+    /// That of whoever runs the server, as all executions and their inits have.
+    Shared,
+}
+
+/// What holds memory, processes and cpu.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LimitsBy {
+    #[serde(rename = "cgroup v1")]
+    CgroupV1,
+    #[serde(rename = "cgroup v2")]
+    CgroupV2,
+    /// Limits of each process, and a look at the memory now and then.
+    #[serde(rename = "soft")]
+    Soft,
 }
 
 /// Limits that the kernel of this machine does not hold.

@@ -2,7 +2,12 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::command::{Server, call, write};
+use serde_json::json;
+
+use crate::{
+    command::{Server, call, write},
+    websocket::WebSocket,
+};
 
 #[test]
 fn the_first_start_says_where_it_is_and_what_to_try() {
@@ -80,4 +85,25 @@ fn the_doctor_says_what_this_machine_gives() {
     let json = call(&["doctor", "--json"]);
     let findings: Vec<serde_json::Value> = serde_json::from_str(&json.out).unwrap();
     assert!(findings.iter().any(|finding| finding["name"] == "limits"), "{json:?}");
+}
+
+#[test]
+fn a_result_says_what_stands_between_the_code_and_the_machine_if_it_is_asked_to() {
+    let server = Server::start();
+    let mut socket = WebSocket::connect(&server);
+    let mut frame = json!({
+        "v": 1, "type": "execute", "id": "a", "ts": "2026-01-01T00:00:00.000Z", "language": "shell",
+        "code": "true", "limits": {"timeout_ms": 5000, "memory_mb": 64}, "posture": true,
+    });
+    socket.send(&frame);
+    let posture = socket.until("result")["posture"].clone();
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(posture["kernel"], kernel.trim(), "{posture}");
+    for field in ["users", "limits"] {
+        assert!(posture[field].is_string(), "{posture}");
+    }
+    frame["id"] = "b".into();
+    frame["posture"] = false.into();
+    socket.send(&frame);
+    assert_eq!(socket.until("result").get("posture"), None);
 }

@@ -259,6 +259,7 @@ impl Connection {
             return Err((ErrorCode::SandboxOverloaded, message));
         }
         let id: Arc<str> = execute.id.as_str().into();
+        let posture = execute.posture.then(|| self.executor.posture()).flatten();
         let now = clock::now();
         let skew =
             clock::skew_ms(&execute.ts, now).filter(|skew| skew.unsigned_abs() > SMALL_SKEW_MS);
@@ -269,7 +270,7 @@ impl Connection {
         let grace = u64::try_from(self.settings.grace.as_millis()).unwrap_or(u64::MAX);
         socket.queue(telling::ack(&id, &clock::text(now), grace, skew));
         self.metrics.accepted();
-        let telling = telling::Telling::new(self.executor.memory_limit());
+        let telling = telling::Telling::new(self.executor.memory_limit(), posture);
         self.book.open(Arc::clone(&id), bytes, running.stop, telling);
         self.events.push(Events::new(id, running.events));
         Ok(())

@@ -4,7 +4,7 @@ use api::{
     errors::ErrorCode,
     fathom::{
         VERSION,
-        server::{Ack, Error, Output, Pong, ServerFrame, State, Status},
+        server::{Ack, Error, Output, Pong, Posture, ServerFrame, State, Status},
     },
 };
 use engine::executions::Event;
@@ -21,11 +21,13 @@ pub(super) struct Telling {
     /// Pieces of output told so far.
     pieces: u64,
     memory: MemoryLimit,
+    /// What the result is to say of the machine.
+    posture: Option<Posture>,
 }
 
 impl Telling {
-    pub(super) fn new(memory: MemoryLimit) -> Self {
-        Self { memory, ..Self::default() }
+    pub(super) fn new(memory: MemoryLimit, posture: Option<Posture>) -> Self {
+        Self { memory, posture, ..Self::default() }
     }
 
     /// Puts an event into frames, in order.
@@ -47,7 +49,8 @@ impl Telling {
                 }
                 send(status(id, ts, to_wire::state(outcome.status)));
                 let replaced = self.stdout.replaced() + self.stderr.replaced();
-                let result = to_wire::result(id, ts, outcome, replaced, self.memory);
+                let result =
+                    to_wire::result(id, ts, outcome, replaced, self.memory, self.posture.take());
                 send(write(&ServerFrame::Result(result), 0));
             }
             Event::Broken { .. } => {
