@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use crate::{
     Engine,
     queue::ClientNumber,
-    run::{self, Stop},
+    run::{self, Stop, Waiting},
 };
 
 /// How many events of one execution may wait for its client. When they are full the pipe is not
@@ -74,8 +74,11 @@ impl Client {
         let (events_in, events) = mpsc::channel(WAITING_EVENTS);
         let (reason, stop) = mpsc::channel(1);
         let engine = self.engine.clone();
+        // Before it is anybody's turn: pools are to see the whole line.
+        let in_line = engine.inner.slots.line_up(&execution);
         self.engine.inner.tasks.start("execution", async move {
-            run::execution(&engine, execution, place, events_in, Stop::new(stop)).await;
+            let waiting = Waiting { place, in_line };
+            run::execution(&engine, execution, waiting, events_in, Stop::new(stop)).await;
         });
         Ok(Submitted { events, canceller: Canceller { reason } })
     }

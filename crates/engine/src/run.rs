@@ -23,7 +23,7 @@ use crate::{
     Engine, EngineError,
     executions::Event,
     queue::Place,
-    slots::{Ends, Slot},
+    slots::{Ends, InLine, Slot},
     spawner::Control,
 };
 use output::{Budget, LastWords};
@@ -54,22 +54,30 @@ impl Stop {
     }
 }
 
+/// What an execution has while it waits for its turn and then for a slot.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) place: Place,
+    pub(crate) in_line: Option<InLine>,
+}
+
 /// Waits for its turn, runs the code and tells everything through `events`.
 pub(crate) async fn execution(
     engine: &Engine,
     execution: Execution,
-    mut place: Place,
+    Waiting { mut place, in_line }: Waiting,
     events: mpsc::Sender<Event>,
     mut stop: Stop,
 ) {
     let slot = tokio::select! {
         slot = slot_in_turn(engine, &execution, &mut place) => slot,
         reason = stop.reason(&events) => {
-            drop(place);
+            drop((place, in_line));
             send(&events, Event::Ended(never_started(reason))).await;
             return engine.inner.slots.has_ended(&execution.language);
         }
     };
+    drop(in_line);
     let language = execution.language.clone();
     let last = match slot {
         Ok(slot) => run(engine, slot, execution, &events, stop).await,
@@ -104,9 +112,8 @@ async fn slot_in_turn(
     execution: &Execution,
     place: &mut Place,
 ) -> Result<Slot, EngineError> {
-    let language = engine.language(&execution.language).ok_or(EngineError::UnknownLanguage)?;
-    let _in_line = engine.inner.slots.line_up(language, execution);
     place.turn().await;
+    let language = engine.language(&execution.language).ok_or(EngineError::UnknownLanguage)?;
     engine.inner.slots.obtain(language, execution).await
 }
 

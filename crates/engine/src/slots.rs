@@ -22,7 +22,8 @@ use crate::{
     spawner::{Control, SlotNumber, Spawner},
     tasks::Tasks,
 };
-use pool::{Budget, InLine, Pool};
+pub(crate) use pool::InLine;
+use pool::{Budget, Pool};
 
 /// The slots of this node.
 #[derive(Debug)]
@@ -80,12 +81,13 @@ impl Slots {
     }
 
     /// Notes that this execution is going to need a slot, as long as what is returned is kept.
-    pub(crate) fn line_up(&self, language: &Language, execution: &Execution) -> Option<InLine> {
-        self.pool_for(language, execution).map(Pool::line_up)
+    pub(crate) fn line_up(&self, execution: &Execution) -> Option<InLine> {
+        self.pool_for(execution).map(Pool::line_up)
     }
 
-    fn pool_for(&self, language: &Language, execution: &Execution) -> Option<&Arc<Pool>> {
-        self.pools.get(&language.name).filter(|_| !needs_new(language, execution))
+    fn pool_for(&self, execution: &Execution) -> Option<&Arc<Pool>> {
+        let pool = self.pools.get(&execution.language)?;
+        (!needs_new(pool.language(), execution)).then_some(pool)
     }
 
     /// Returns a slot for this execution that is ready to be let go.
@@ -94,7 +96,7 @@ impl Slots {
         language: &Language,
         execution: &Execution,
     ) -> Result<Slot, EngineError> {
-        match self.pool_for(language, execution) {
+        match self.pool_for(execution) {
             Some(pool) => pool.take().await,
             None => make(&self.spawner, slot_spec(language.launch_anew())).await,
         }

@@ -132,6 +132,10 @@ impl Pool {
         pool
     }
 
+    pub(super) fn language(&self) -> &Language {
+        &self.language
+    }
+
     /// Notes that a request is going to need a slot.
     pub(super) fn line_up(self: &Arc<Self>) -> InLine {
         self.in_line.fetch_add(1, Ordering::Relaxed);

@@ -1,9 +1,12 @@
 //! Where slots come from: forked or new, and never used twice.
 
-use engine::{PoolLoad, Settings, languages::Languages};
-use model::execution::{Execution, Exit, Freshness};
+use engine::{PoolLoad, PoolMemory, Settings, languages::Languages};
+use model::{
+    execution::{Execution, Exit, Freshness},
+    units::ByteSize,
+};
 
-use crate::node::{Node, python};
+use crate::node::{Node, python, see, shell, submit};
 
 const SEED: &str = "print(hash('x'))";
 
@@ -78,6 +81,27 @@ async fn a_pool_tells_what_it_makes_and_what_it_has() {
     assert_eq!(node.engine.pools(), load(0, size));
     while node.engine.pools() != load(size, 0) {
         tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_burst_as_many_wait_as_it_found_missing_and_no_more_than_there_is_room_for() {
+    const BURST: usize = 60;
+    for (room, expected) in [(ByteSize::mib(1024), BURST), (ByteSize::mib(20), 20)] {
+        let languages = Languages::installed().only(&["shell"]);
+        let pool_memory = PoolMemory(room);
+        let settings = Settings { languages, pool_memory, ..Settings::default() };
+        let node = Node::start_with(settings).await;
+        let client = node.engine.client();
+        // All are in line before the first gets its turn: nobody has waited for anything yet.
+        let burst: Vec<_> = (0..BURST).map(|_| submit(&client, shell("true"))).collect();
+        for submitted in burst {
+            assert_eq!(see(submitted).await.outcome.exit, Some(Exit::Code(0)));
+        }
+        let ready = || node.engine.pools().first().map(|pool| (pool.ready, pool.being_made));
+        while ready() != Some((expected, 0)) {
+            tokio::task::yield_now().await;
+        }
     }
 }
 
