@@ -20,6 +20,7 @@ import tempfile
 import time
 
 MEMORY_SLACK_KIB = 32 * 1024  # the allocator keeps some of what a thousand at once needed
+MOST_NETWORKS = 2 * 16 + 8  # kept for two zygotes, of which one makes way for the other, and those of the pool
 
 
 class Connection:
@@ -107,11 +108,22 @@ def traces(spawner):
     counts = {
         "processes": len(processes),
         "daemon's descriptors": len(listing(f"/proc/{daemon}/fd")),
-        "spawner's descriptors": len(listing(f"/proc/{spawner}/fd")),
+        "spawner's descriptors": len(listing(f"/proc/{spawner}/fd")) - networks(spawner),
         "cgroups": groups,
         "mounts": len(open(f"/proc/{spawner}/mountinfo").readlines()),
     }
     return counts, memory
+
+
+def networks(spawner):
+    """Counts the networks that are held, for slots and for slots to come. How many of the latter there are changes."""
+    count = 0
+    for number in listing(f"/proc/{spawner}/fd"):
+        try:
+            count += os.readlink(f"/proc/{spawner}/fd/{number}").startswith("net:")
+        except FileNotFoundError:
+            pass
+    return count
 
 
 def settled(spawner, wanted=None):
@@ -189,8 +201,10 @@ def run(spawner, port, key, in_a_row, at_once, connections):
     print(f"after:  {after} {memory_after} KiB")
     for frame in failed[:5]:
         print(frame)
+    held = networks(spawner)
+    print(f"networks: {held}, at most {MOST_NETWORKS}")
     grown = [name for name in memory_before if memory_after[name] > memory_before[name] + MEMORY_SLACK_KIB]
-    return failed or after != before or grown
+    return failed or after != before or grown or held > MOST_NETWORKS
 
 
 main()
