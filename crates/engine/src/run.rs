@@ -137,11 +137,10 @@ async fn run(
     events: &mpsc::Sender<Event>,
     mut stop: Stop,
 ) -> Result<(Outcome, Remains), EngineError> {
+    let limits = execution.limits;
+    slot.limit(&limits)?;
     let Slot { number, control, ends, cgroup } = slot;
     let Ends { stdin, stdout, stderr, code } = ends;
-    let limits = execution.limits;
-    cgroup.limit_memory(limits.memory.as_bytes()).map_err(cannot("limit memory"))?;
-    cgroup.set_cpu_shares(limits.cpu_shares).map_err(cannot("set cpu shares"))?;
     let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(cannot("read stdout"))?;
     let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(cannot("read stderr"))?;
 

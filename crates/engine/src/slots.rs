@@ -13,8 +13,10 @@ use isolate::{
 };
 use model::{
     execution::{Execution, Freshness},
+    limits::Limits,
     units::ByteSize,
 };
+use rustix::io::Errno;
 
 use crate::{
     EngineError, PoolLoad,
@@ -39,6 +41,17 @@ pub(crate) struct Slot {
     pub(crate) control: Control,
     pub(crate) ends: Ends,
     pub(crate) cgroup: Handles,
+}
+
+impl Slot {
+    /// Sets what the kernel is to hold the slot to.
+    pub(crate) fn limit(&self, limits: &Limits) -> Result<(), EngineError> {
+        let cannot =
+            |doing| move |errno: Errno| EngineError::System { doing, source: errno.into() };
+        let (memory, shares) = (limits.memory.as_bytes(), limits.cpu_shares);
+        self.cgroup.limit_memory(memory).map_err(cannot("limit memory"))?;
+        self.cgroup.set_cpu_shares(shares).map_err(cannot("set cpu shares"))
+    }
 }
 
 /// The pipes of a slot.
@@ -97,7 +110,7 @@ impl Slots {
         execution: &Execution,
     ) -> Result<Slot, EngineError> {
         match self.pool_for(execution) {
-            Some(pool) => pool.take().await,
+            Some(pool) => pool.take(&execution.limits).await,
             None => make(&self.spawner, slot_spec(language.launch_anew())).await,
         }
     }

@@ -37,12 +37,13 @@ raise SystemExit(19)
 
 def serve(keep_everything):
     """Returns in every slot, as PID 2, when it is ready for its request; never in the zygote."""
+    library = ctypes.PyDLL(LIBRARY)
+    library.ringfence_put_memory_in_place()
     pages = learn()
     if pages is None:
         return
     count = len(pages)
     memory = (ctypes.c_size_t * (3 * count))(*(number for page in pages for number in page))
-    library = ctypes.PyDLL(LIBRARY)
     del pages
     keep_everything()  # Else the collector would soon go through what was made here, in every slot.
     # What `os.fork` does around the fork itself. Looked up here: each line that runs in a slot copies pages there.

@@ -14,6 +14,7 @@ use std::{
 };
 
 use model::{
+    limits::Limits,
     pools::{self, Room, Seen},
     units::ByteSize,
 };
@@ -109,6 +110,7 @@ struct State {
     /// How many slots there are to be.
     size: usize,
     fewest_ready: usize,
+    last_limits: Option<Limits>,
     /// Whether somebody comes back to look whether there are too many.
     is_watched: bool,
 }
@@ -143,9 +145,10 @@ impl Pool {
     }
 
     /// Takes a slot: one that waits, or the next that is made.
-    pub(super) async fn take(self: &Arc<Self>) -> Result<Slot, EngineError> {
+    pub(super) async fn take(self: &Arc<Self>, limits: &Limits) -> Result<Slot, EngineError> {
         let mine = {
             let mut state = self.state();
+            state.last_limits = Some(*limits);
             while let Some(slot) = state.ready.pop_front() {
                 // Its zygote may have died, and it with it.
                 if !slot.control.is_closed() {
@@ -170,7 +173,7 @@ impl Pool {
             state.being_made += 1;
             let pool = Arc::clone(self);
             self.tasks.start("make a slot", async move {
-                let made = pool.make_one().await;
+                let made = pool.make_one().await.inspect(|slot| pool.prepare(slot));
                 pool.put(made);
                 pool.fill();
             });
@@ -199,6 +202,18 @@ impl Pool {
                 made.inspect(|_| self.state().made_anew += 1)
             }
             made => made,
+        }
+    }
+
+    /// Sets limits ahead: the next request often has those of the last. If it does not, or this
+    /// fails, they are set when it comes.
+    fn prepare(&self, slot: &Slot) {
+        let expected = {
+            let state = self.state();
+            state.last_limits.filter(|_| state.waiting.is_empty())
+        };
+        if let Some(limits) = expected {
+            let _ = slot.limit(&limits);
         }
     }
 

@@ -4,7 +4,11 @@ mod freezer;
 
 pub use freezer::FreezeError;
 
-use std::{os::fd::OwnedFd, sync::atomic::AtomicBool, time::Duration};
+use std::{
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    time::Duration,
+};
 
 use rustix::io::Errno;
 
@@ -16,11 +20,16 @@ pub struct Handles {
     files: Vec<(CgroupFile, OwnedFd)>,
     /// Whether the slot was frozen and not thawed since.
     is_held: AtomicBool,
+    /// What was set last: each write takes the kernel longer than looking here takes us.
+    memory: AtomicU64,
+    shares: AtomicU32,
 }
 
 impl Handles {
     pub fn new(files: Vec<(CgroupFile, OwnedFd)>) -> Self {
-        Self { files, is_held: AtomicBool::new(false) }
+        let mut handles = Self::default();
+        handles.files = files;
+        handles
     }
 
     /// Whether there is no cgroup behind this: limits are soft.
@@ -30,17 +39,32 @@ impl Handles {
 
     /// Sets how much memory the slot may use, swap included.
     pub fn limit_memory(&self, bytes: u64) -> Result<(), Errno> {
+        let before = self.memory.load(Ordering::Relaxed);
+        if before == bytes {
+            return Ok(());
+        }
         let text = bytes.to_string();
-        self.write(CgroupFile::MemoryLimit, &text)?;
-        // v1 counts both together and wants this after the first; v2 counts swap alone.
-        self.write(CgroupFile::SwapLimitV1, &text)?;
-        self.write(CgroupFile::SwapLimitV2, "0")
+        // v1 counts memory and swap together, and that is never below memory alone.
+        let mut files = [CgroupFile::MemoryLimit, CgroupFile::SwapLimitV1];
+        if before != 0 && before < bytes {
+            files.reverse();
+        }
+        files.into_iter().try_for_each(|file| self.write(file, &text))?;
+        // v2 counts swap alone.
+        self.write(CgroupFile::SwapLimitV2, "0")?;
+        self.memory.store(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Sets the slot's weight when processors are short. 1024 is one ordinary process.
     pub fn set_cpu_shares(&self, shares: u32) -> Result<(), Errno> {
+        if self.shares.load(Ordering::Relaxed) == shares {
+            return Ok(());
+        }
         self.write(CgroupFile::CpuShares, &shares.to_string())?;
-        self.write(CgroupFile::CpuWeight, &weight_of(shares).to_string())
+        self.write(CgroupFile::CpuWeight, &weight_of(shares).to_string())?;
+        self.shares.store(shares, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Kills every process of the slot but init, where the kernel can do that by one write. Where

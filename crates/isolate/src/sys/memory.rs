@@ -18,7 +18,8 @@ use rustix::{
 /// A fork copies the page table of memory without a file, and the end of the copy takes it apart
 /// again, page by page, touched or not. Of memory with a file only what is touched costs anything.
 ///
-/// The process must have one thread. What cannot be moved stays where it is.
+/// The process must have one thread. What cannot be moved stays where it is. Done again, it takes up
+/// what was written since.
 pub(crate) fn put_into_a_file() -> io::Result<()> {
     let ranges = own_ranges(&read_maps()?);
     let file = memfd_create("memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -51,7 +52,7 @@ fn own_range(line: &str) -> Option<Range<usize>> {
     let mut fields = line.split_whitespace();
     let (addresses, rights) = (fields.next()?, fields.next()?);
     let name = fields.nth(3).unwrap_or_default();
-    if rights != "rw-p" || !matches!(name, "" | "[heap]") {
+    if rights != "rw-p" || !matches!(name, "" | "[heap]" | "/memfd:memory") {
         return None;
     }
     let (start, end) = addresses.split_once('-')?;
@@ -106,7 +107,13 @@ mod tests {
             7f00000000-7f00001000 rw-p 00000000 00:00 0 \n\
             7f00002000-7f00003000 ---p 00000000 00:00 0 \n\
             7f00004000-7f00005000 rw-s 00000000 00:01 9 /memfd:x (deleted)\n\
+            7f00006000-7f00007000 rw-p 00000000 00:01 9 /memfd:memory (deleted)\n\
             7fff000000-7fff001000 rw-p 00000000 00:00 0 [stack]\n";
-        assert_eq!(own_ranges(maps), [0xa0_0000..0xa1_0000, 0x7f_0000_0000..0x7f_0000_1000]);
+        let ours = [
+            0xa0_0000..0xa1_0000,
+            0x7f_0000_0000..0x7f_0000_1000,
+            0x7f_0000_6000..0x7f_0000_7000,
+        ];
+        assert_eq!(own_ranges(maps), ours);
     }
 }
