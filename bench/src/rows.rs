@@ -27,9 +27,10 @@ pub(crate) const NAMES: [&str; 8] = [
     "exec-elixir",
     "exec-sh",
     "exec-imports",
-    "exec-sustained",
     "exec-vs-peers",
     "start",
+    // Last: the kernel goes on taking down what a thousand slots had.
+    "exec-sustained",
 ];
 
 /// What is run before anything is written down.
