@@ -1,0 +1,96 @@
+use std::{fs, path::Path};
+
+use model::transition::Observation;
+
+use super::*;
+use crate::suite::{advance, at, creation, creation_with, end};
+
+fn open_with(path: &Path, setting: &str) -> Sqlite {
+    let mut connection = Connection::open(path).unwrap();
+    schema::prepare(&mut connection).unwrap();
+    // Whether a setting gives a row is its own affair.
+    connection.prepare(setting).unwrap().query(()).unwrap().next().unwrap();
+    Sqlite::start(connection, path).unwrap()
+}
+
+/// F15.
+#[tokio::test]
+async fn a_full_store_says_so_goes_on_reading_and_takes_writes_when_there_is_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let sqlite = open_with(&directory.path().join("s.db"), "PRAGMA max_page_count = 120");
+    let store = crate::Store::Sqlite(sqlite.clone());
+    let mut kept = 0;
+    while kept < 10 {
+        // Big enough to have pages of its own.
+        let (big, sandbox) = creation_with(kept, |spec| spec.command = vec!["x".repeat(20_000)]);
+        store.create_sandbox(big).await.unwrap();
+        end(&store, sandbox).await;
+        kept += 1;
+    }
+    let refused = loop {
+        match store.create_sandbox(creation(kept).0).await {
+            Ok(()) => kept += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, StoreError::Full), "{refused:?}");
+    assert_eq!(sqlite.health(), Health::Good);
+    let last = creation(kept - 1).1;
+    assert_eq!(store.sandbox(&last.id).await.unwrap(), Some(last));
+
+    // Forgetting what has ended makes room, and the next is kept again.
+    assert_eq!(store.purge_sandboxes(at(1_000_000), 10).await.unwrap().len(), 10);
+    store.create_sandbox(creation(kept).0).await.unwrap();
+}
+
+/// F21.
+#[tokio::test]
+async fn a_store_whose_file_is_replaced_takes_no_more_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.db");
+    let store = crate::Store::open(&path).unwrap();
+    let (creation, sandbox) = creation(1);
+    store.create_sandbox(creation).await.unwrap();
+
+    fs::rename(&path, directory.path().join("moved.db")).unwrap();
+    fs::write(&path, b"").unwrap();
+    for _ in 0..2 {
+        let ready = sandbox.observe(Observation::Ready, at(2)).unwrap();
+        let refused = store.change_sandbox(ready).await;
+        assert!(matches!(refused, Err(StoreError::ReadOnly { .. })), "{refused:?}");
+    }
+    assert!(matches!(store.health(), Health::ReadOnly { .. }));
+    assert!(store.sandbox(&sandbox.id).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_reader_does_not_wait_for_a_writer() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.db");
+    let store = crate::Store::open(&path).unwrap();
+    let (creation, sandbox) = creation(1);
+    store.create_sandbox(creation).await.unwrap();
+
+    let mut other = Connection::open(&path).unwrap();
+    let writing = other.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    writing.execute("UPDATE sandboxes SET phase = 'failed'", ()).unwrap();
+    let read = store.sandbox(&sandbox.id).await.unwrap();
+    assert_eq!(read.as_ref(), Some(&sandbox));
+    writing.rollback().unwrap();
+    advance(&store, &sandbox, Observation::Ready).await;
+}
+
+/// I/O errors that mean the disk is not to be trusted stop the store; a lack of room does not.
+#[test]
+fn errors_are_told_apart_by_what_can_be_done_about_them() {
+    let error = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+    let broken = |code, at| Broken::by(&error(code), at);
+    assert!(matches!(broken(rusqlite::ffi::SQLITE_FULL, At::Commit), Broken::Full));
+    for fatal in [rusqlite::ffi::SQLITE_IOERR_FSYNC, rusqlite::ffi::SQLITE_CORRUPT] {
+        assert!(matches!(broken(fatal, At::Statement), Broken::Stop(_)));
+        assert!(matches!(broken(fatal, At::Commit), Broken::Stop(_)));
+    }
+    assert!(matches!(broken(rusqlite::ffi::SQLITE_BUSY, At::Commit), Broken::Refused(_)));
+    assert!(matches!(broken(rusqlite::ffi::SQLITE_ERROR, At::Statement), Broken::Refused(_)));
+    assert!(matches!(broken(rusqlite::ffi::SQLITE_ERROR, At::Commit), Broken::Stop(_)));
+}
