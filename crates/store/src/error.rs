@@ -10,8 +10,9 @@ pub enum StoreError {
     Open { path: PathBuf, source: rusqlite::Error },
     #[error("cannot understand the address of the database")]
     Address(#[source] tokio_postgres::Error),
-    #[error("cannot reach the database")]
-    Unreachable(#[source] tokio_postgres::Error),
+    /// Nothing of it was kept. The next call tries to connect again.
+    #[error("cannot reach the database: {report}")]
+    Unreachable { report: String },
     #[error(
         "the store has schema version {found}, this program knows up to {known}: \
          it was written by a newer version; use that one"

@@ -1,9 +1,11 @@
 //! Keeps state behind one [`Store`]. The only crate that has SQL; nothing of it leaks out.
 
+mod command;
 mod error;
 mod failpoint;
 pub mod keys;
 pub mod lock;
+mod postgres;
 mod row;
 pub mod sandboxes;
 mod sqlite;
@@ -32,6 +34,7 @@ use self::{
 #[derive(Clone, Debug)]
 pub enum Store {
     Sqlite(sqlite::Sqlite),
+    Postgres(postgres::Postgres),
 }
 
 /// Hands a call to the backend.
@@ -39,6 +42,7 @@ macro_rules! backend {
     ($store:expr, $backend:ident => $call:expr) => {
         match $store {
             Self::Sqlite($backend) => $call,
+            Self::Postgres($backend) => $call,
         }
     };
 }
@@ -49,6 +53,12 @@ impl Store {
         sqlite::Sqlite::open(path).map(Self::Sqlite)
     }
 
+    /// Connects to the database at this address (`postgres://…`), which any number of daemons may
+    /// share, and brings its schema up to date.
+    pub async fn connect(address: &str) -> Result<Self, StoreError> {
+        postgres::Postgres::connect(address).await.map(Self::Postgres)
+    }
+
     /// Says whether writes are still taken.
     pub fn health(&self) -> Health {
         backend!(self, backend => backend.health())
@@ -56,7 +66,7 @@ impl Store {
 
     /// Keeps a new key.
     pub async fn create_key(&self, key: ApiKey, hash: KeyHash) -> Result<(), StoreError> {
-        backend!(self, backend => backend.create_key(key, hash).await)
+        backend!(self, backend => backend.commands().create_key(key, hash).await)
     }
 
     /// Returns every key with its hash, oldest first, revoked ones too.
@@ -71,21 +81,21 @@ impl Store {
 
     /// Marks a key as revoked. The time of the first revocation stays.
     pub async fn revoke_key(&self, id: KeyId, at: SystemTime) -> Result<Revocation, StoreError> {
-        backend!(self, backend => backend.revoke_key(id, at).await)
+        backend!(self, backend => backend.commands().revoke_key(id, at).await)
     }
 
     /// Keeps a new sandbox and its first event. An id or alias that was ever used is a
     /// [`StoreError::Conflict`].
     pub async fn create_sandbox(&self, creation: Creation) -> Result<(), StoreError> {
         sandboxes::check_labels(&creation)?;
-        backend!(self, backend => backend.create_sandbox(creation).await)
+        backend!(self, backend => backend.commands().create_sandbox(creation).await)
     }
 
     /// Keeps the next step of a sandbox: state, events and execs together or not at all. If it has
     /// gone on meanwhile, the answer is [`StoreError::Stale`] with what it is now; if the exec that
     /// starts has an id that was ever used, [`StoreError::Conflict`].
     pub async fn change_sandbox(&self, transition: Transition) -> Result<(), StoreError> {
-        backend!(self, backend => backend.change(transition).await)
+        backend!(self, backend => backend.commands().change(transition).await)
     }
 
     /// Returns a sandbox, deleted or not, until it is purged.
@@ -148,7 +158,7 @@ impl Store {
         sandbox: &SandboxId,
         keep_from: Sequence,
     ) -> Result<(), StoreError> {
-        backend!(self, backend => backend.trim(sandbox.clone(), keep_from).await)
+        backend!(self, backend => backend.commands().trim(sandbox.clone(), keep_from).await)
     }
 
     /// Forgets sandboxes that ended before that time, with their events and execs, the oldest
@@ -158,7 +168,7 @@ impl Store {
         ended_before: Timestamp,
         limit: u32,
     ) -> Result<Vec<SandboxId>, StoreError> {
-        backend!(self, backend => backend.purge(ended_before, limit).await)
+        backend!(self, backend => backend.commands().purge(ended_before, limit).await)
     }
 
     /// Writes out what is left and closes. Later calls on any clone answer [`StoreError::Closed`].

@@ -102,7 +102,7 @@ impl Head {
     }
 
     /// Reads a whole record.
-    pub(crate) fn read(self, spec: &str, spec_checksum: i64) -> Result<Sandbox, StoreError> {
+    fn read(self, spec: &str, spec_checksum: i64) -> Result<Sandbox, StoreError> {
         self.check()?;
         let of = || format!("the spec of sandbox {}", self.id);
         check(spec_checksum, spec_sum(&self.id, spec), of)?;
@@ -120,6 +120,42 @@ impl Head {
             life: decode("sandboxes", &self.life)?,
         })
     }
+}
+
+/// A row with what is needed for a whole record.
+#[derive(Clone, Debug)]
+pub(crate) struct Whole {
+    pub(crate) head: Head,
+    pub(crate) spec: String,
+    pub(crate) spec_checksum: i64,
+}
+
+impl Whole {
+    pub(crate) fn read(self) -> Result<Sandbox, StoreError> {
+        self.head.read(&self.spec, self.spec_checksum)
+    }
+}
+
+/// Selects the columns of [`HEAD`], then the spec and its checksum.
+pub(crate) fn select_sandbox(condition: &str) -> String {
+    let columns = HEAD.split(", ").map(|column| format!("s.{column}")).collect::<Vec<_>>();
+    // A missing spec is damage, not absence.
+    format!(
+        "SELECT {}, coalesce(p.spec, ''), coalesce(p.checksum, -1)
+         FROM sandboxes s LEFT JOIN sandbox_specs p ON p.sandbox_id = s.id
+         WHERE s.phase <> '{PURGED}' AND {condition}",
+        columns.join(", ")
+    )
+}
+
+/// Selects the columns of [`EXEC`], then the last event of the sandbox.
+pub(crate) fn select_exec(condition: &str) -> String {
+    let columns = EXEC.split(", ").map(|column| format!("e.{column}")).collect::<Vec<_>>();
+    format!(
+        "SELECT {}, s.sequence FROM execs e JOIN sandboxes s ON s.id = e.sandbox_id
+         WHERE e.state <> '{PURGED}' AND {condition}",
+        columns.join(", ")
+    )
 }
 
 /// Returns what a row of `sandbox_specs` holds: the spec and its checksum.

@@ -14,7 +14,7 @@ use model::{
 
 use crate::{
     StoreError,
-    row::{EventRow, ExecRow, Head, sequence},
+    row::{EventRow, ExecRow, Head, Whole, sequence},
 };
 
 /// The most that one answer holds, whatever is asked for.
@@ -64,12 +64,20 @@ pub struct Page {
 }
 
 impl Page {
+    /// Reads rows, of which at most so many were asked for. Damaged ones are named and do not hide
+    /// the others.
+    pub(crate) fn of(rows: Vec<Whole>, limit: u32) -> Result<Self, StoreError> {
+        let mut page = Self::default();
+        let is_full = u32::try_from(rows.len()).is_ok_and(|count| count >= limit);
+        page.next = rows.last().filter(|_| is_full).map(|row| Cursor::of(&row.head));
+        for row in rows {
+            page.add(row.head.id.clone(), row.read())?;
+        }
+        Ok(page)
+    }
+
     /// Adds a record, or the name of one that is damaged.
-    pub(crate) fn add(
-        &mut self,
-        id: String,
-        read: Result<Sandbox, StoreError>,
-    ) -> Result<(), StoreError> {
+    fn add(&mut self, id: String, read: Result<Sandbox, StoreError>) -> Result<(), StoreError> {
         match read {
             Ok(sandbox) => self.sandboxes.push(sandbox),
             Err(StoreError::Damaged { .. } | StoreError::Row { .. }) => self.damaged.push(id),

@@ -13,53 +13,34 @@ use std::{
     path::Path,
     sync::{Arc, OnceLock},
     thread,
-    time::SystemTime,
 };
 
 use model::{
     event::Sequence,
     ids::{ExecId, NodeId, SandboxId, Tenant},
     sandbox::Sandbox,
-    transition::{Creation, Transition},
-    units::Timestamp,
 };
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use self::{identity::Identity, readers::Readers};
 use crate::{
-    StoreError, failpoint,
-    keys::{ApiKey, KeyHash, KeyId, Revocation},
+    StoreError,
+    command::{BATCH, Command, Commands, Reply},
+    failpoint,
+    keys::{ApiKey, KeyHash},
     sandboxes::{Events, ExecAt, Filter, Health, Page},
     watch::{Wakeups, Watch},
 };
 
-/// Callers wait when this many commands are queued.
-const QUEUE: usize = 1024;
-/// The most commands in one transaction.
-const BATCH: usize = 1024;
-
 /// The way to the threads.
 #[derive(Clone, Debug)]
 pub struct Sqlite {
-    commands: mpsc::Sender<Command>,
+    commands: Commands,
     readers: Readers,
     wakeups: Wakeups,
     /// Set once, when a write went wrong for good: why.
     stopped: Arc<OnceLock<String>>,
-}
-
-type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
-
-#[derive(Debug)]
-enum Command {
-    CreateKey(ApiKey, KeyHash, Reply<()>),
-    RevokeKey(KeyId, SystemTime, Reply<Revocation>),
-    CreateSandbox(Box<Creation>, Reply<()>),
-    Change(Box<Transition>, Reply<()>),
-    Trim(SandboxId, Sequence, Reply<()>),
-    Purge(Timestamp, u32, Reply<Vec<SandboxId>>),
-    Close(oneshot::Sender<()>),
 }
 
 impl Sqlite {
@@ -73,7 +54,7 @@ impl Sqlite {
 
     fn start(connection: Connection, path: &Path) -> Result<Self, StoreError> {
         let readers = Readers::open(path)?;
-        let (commands, queue) = mpsc::channel(QUEUE);
+        let (commands, queue) = Commands::channel();
         let (wakeups, stopped) = (Wakeups::default(), Arc::default());
         let writer = Writer {
             connection,
@@ -99,44 +80,12 @@ impl Sqlite {
         self.wakeups.watch(sandbox)
     }
 
-    pub(crate) async fn create_key(&self, key: ApiKey, hash: KeyHash) -> Result<(), StoreError> {
-        self.ask(|reply| Command::CreateKey(key, hash, reply)).await
-    }
-
     pub(crate) async fn keys(&self) -> Result<Vec<(ApiKey, KeyHash)>, StoreError> {
         self.readers.ask(keys::all).await
     }
 
     pub(crate) async fn key_by_hash(&self, hash: KeyHash) -> Result<Option<ApiKey>, StoreError> {
         self.readers.ask(move |connection| keys::by_hash(connection, &hash)).await
-    }
-
-    pub(crate) async fn revoke_key(
-        &self,
-        id: KeyId,
-        at: SystemTime,
-    ) -> Result<Revocation, StoreError> {
-        self.ask(|reply| Command::RevokeKey(id, at, reply)).await
-    }
-
-    pub(crate) async fn create_sandbox(&self, creation: Creation) -> Result<(), StoreError> {
-        self.ask(|reply| Command::CreateSandbox(Box::new(creation), reply)).await
-    }
-
-    pub(crate) async fn change(&self, transition: Transition) -> Result<(), StoreError> {
-        self.ask(|reply| Command::Change(Box::new(transition), reply)).await
-    }
-
-    pub(crate) async fn trim(&self, id: SandboxId, keep: Sequence) -> Result<(), StoreError> {
-        self.ask(|reply| Command::Trim(id, keep, reply)).await
-    }
-
-    pub(crate) async fn purge(
-        &self,
-        before: Timestamp,
-        limit: u32,
-    ) -> Result<Vec<SandboxId>, StoreError> {
-        self.ask(|reply| Command::Purge(before, limit, reply)).await
     }
 
     pub(crate) async fn sandbox(&self, id: SandboxId) -> Result<Option<Sandbox>, StoreError> {
@@ -189,17 +138,11 @@ impl Sqlite {
 
     pub(crate) async fn close(&self) {
         self.readers.close().await;
-        let (reply, closed) = oneshot::channel();
-        if self.commands.send(Command::Close(reply)).await.is_ok() {
-            // An error means that the thread has ended, which is what is asked for.
-            let _ = closed.await;
-        }
+        self.commands.close().await;
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        self.commands.send(command(reply)).await.map_err(|_closed| StoreError::Closed)?;
-        answer.await.map_err(|_closed| StoreError::Closed)?
+    pub(crate) fn commands(&self) -> &Commands {
+        &self.commands
     }
 }
 

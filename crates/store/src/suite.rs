@@ -1,11 +1,14 @@
 //! Every promise of the store once, run for each backend.
 
+mod database;
 mod keys;
 mod sandboxes;
+mod server;
 mod together;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc};
 
+use futures_util::{FutureExt as _, future::BoxFuture};
 use model::{
     sandbox::{Request, Sandbox},
     spec::SandboxSpec,
@@ -19,6 +22,7 @@ use crate::Store;
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     Sqlite { path: PathBuf, _directory: Arc<tempfile::TempDir> },
+    Postgres { address: String },
 }
 
 impl Place {
@@ -28,10 +32,10 @@ impl Place {
     }
 
     /// Opens the store, once more if it is open.
-    #[expect(clippy::unused_async, reason = "a database over a socket will need it")]
     async fn open(&self) -> Store {
         match self {
             Self::Sqlite { path, .. } => Store::open(path).unwrap(),
+            Self::Postgres { address } => Store::connect(address).await.unwrap(),
         }
     }
 
@@ -42,22 +46,26 @@ impl Place {
                 let store = self.open().await;
                 [store.clone(), store.clone(), store]
             }
+            Self::Postgres { .. } => [self.open().await, self.open().await, self.open().await],
         }
     }
 
     /// Changes rows behind the store's back.
-    #[expect(clippy::unused_async, reason = "a database over a socket will need it")]
     async fn tamper(&self, sql: &str) {
         match self {
             Self::Sqlite { path, .. } => {
                 let connection = rusqlite::Connection::open(path).unwrap();
                 connection.execute_batch(sql).unwrap();
             }
+            Self::Postgres { address } => server::run(address, sql).await,
         }
     }
 }
 
-/// Names every promise once; SQLite keeps each as a test of its own.
+type Promise = fn(Place) -> BoxFuture<'static, ()>;
+
+/// Names every promise once. SQLite keeps each as a test of its own; for PostgreSQL, whose server
+/// takes a second to start, they are a table that one test goes through.
 macro_rules! promises {
     ($($module:ident: $($promise:ident),+;)+) => {
         mod sqlite {
@@ -66,6 +74,10 @@ macro_rules! promises {
                 super::$module::$promise(super::Place::sqlite()).await;
             })+)+
         }
+
+        const PROMISES: &[(&str, Promise)] = &[
+            $($((stringify!($promise), |place| Box::pin($module::$promise(place)))),+),+
+        ];
     };
 }
 
@@ -96,6 +108,51 @@ promises! {
         a_refused_command_spoils_no_other,
         two_creators_of_one_alias_give_one_sandbox,
         a_closed_store_ends_its_watches;
+}
+
+/// What only a database that daemons share has to keep.
+const SHARED: &[(&str, Promise)] = &[
+    ("a_schema_from_the_future_is_refused_and_left_alone", |place| {
+        Box::pin(database::a_schema_from_the_future_is_refused_and_left_alone(place))
+    }),
+    ("broken_connections_are_made_anew_and_nothing_is_missed", |place| {
+        Box::pin(database::broken_connections_are_made_anew_and_nothing_is_missed(place))
+    }),
+    ("daemons_that_start_together_find_one_schema", |place| {
+        Box::pin(database::daemons_that_start_together_find_one_schema(place))
+    }),
+];
+
+#[tokio::test]
+async fn postgres_keeps_every_promise() {
+    let server = server::Server::start();
+    let mut broken = Vec::new();
+    for (name, promise) in PROMISES.iter().chain(SHARED) {
+        let place = Place::Postgres { address: server.database(name).await };
+        if AssertUnwindSafe(promise(place)).catch_unwind().await.is_err() {
+            broken.push(name);
+        }
+    }
+    assert_eq!(broken, Vec::<&&str>::new(), "what broke each is told above");
+}
+
+/// Callers are tasks that move between threads.
+#[test]
+fn every_call_can_move_between_threads() {
+    fn check<T: Send>(_call: T) {}
+    let _ = |store: &Store, sandbox: &Sandbox, filter: crate::sandboxes::Filter| {
+        let first = model::event::Sequence::ZERO;
+        check(store.sandbox(&sandbox.id));
+        check(store.find_sandbox(&sandbox.tenant, ""));
+        check(store.sandboxes(filter));
+        check(store.unfinished_sandboxes(&sandbox.node));
+        check(store.events(&sandbox.id, first, 1));
+        check(store.running_execs(&sandbox.tenant, None));
+        check(store.trim_events(&sandbox.id, first));
+        check(store.keys());
+        check(store.close());
+        check(Store::connect(""));
+    };
 }
 
 pub(crate) fn at(millis: i64) -> Timestamp {

@@ -69,7 +69,6 @@ impl Wakeups {
     }
 
     /// Wakes everybody: something may have been missed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for a database over a socket"))]
     pub(crate) fn wake_all(&self) {
         for sender in self.lock().senders.values() {
             sender.send_modify(|_known| {});

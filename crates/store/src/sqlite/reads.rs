@@ -10,39 +10,21 @@ use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params, params_fr
 use super::sandboxes::head;
 use crate::{
     StoreError,
-    row::{EXEC, EventRow, ExecRow, HEAD, Head, PURGED, number, sequence},
-    sandboxes::{Cursor, Events, ExecAt, Filter, PAGE, Page, check_range},
+    row::{EventRow, ExecRow, HEAD, PURGED, Whole, number, select_exec, select_sandbox, sequence},
+    sandboxes::{Events, ExecAt, Filter, PAGE, Page, check_range},
 };
-
-/// A row with what is needed for a whole record.
-struct Whole {
-    head: Head,
-    spec: String,
-    spec_checksum: i64,
-}
 
 fn whole(row: &Row<'_>) -> rusqlite::Result<Whole> {
     Ok(Whole { head: head(row)?, spec: row.get(11)?, spec_checksum: row.get(12)? })
-}
-
-fn select(condition: &str) -> String {
-    let columns = HEAD.split(", ").map(|column| format!("s.{column}")).collect::<Vec<_>>();
-    // A missing spec is damage, not absence.
-    format!(
-        "SELECT {}, coalesce(p.spec, ''), coalesce(p.checksum, -1)
-         FROM sandboxes s LEFT JOIN sandbox_specs p ON p.sandbox_id = s.id
-         WHERE s.phase <> '{PURGED}' AND {condition}",
-        columns.join(", ")
-    )
 }
 
 pub(super) fn sandbox(
     connection: &Connection,
     id: &SandboxId,
 ) -> Result<Option<Sandbox>, StoreError> {
-    let mut statement = connection.prepare_cached(&select("s.id = ?"))?;
+    let mut statement = connection.prepare_cached(&select_sandbox("s.id = ?"))?;
     let found = statement.query_row([id.as_str()], whole).optional()?;
-    found.map(|found| found.head.read(&found.spec, found.spec_checksum)).transpose()
+    found.map(Whole::read).transpose()
 }
 
 pub(super) fn find(
@@ -50,10 +32,10 @@ pub(super) fn find(
     tenant: &Tenant,
     name: &str,
 ) -> Result<Option<Sandbox>, StoreError> {
-    let sql = select("s.tenant = ?1 AND (s.alias = ?2 OR s.id = ?2)");
+    let sql = select_sandbox("s.tenant = ?1 AND (s.alias = ?2 OR s.id = ?2)");
     let mut statement = connection.prepare_cached(&sql)?;
     let found = statement.query_row([tenant.as_str(), name], whole).optional()?;
-    found.map(|found| found.head.read(&found.spec, found.spec_checksum)).transpose()
+    found.map(Whole::read).transpose()
 }
 
 pub(super) fn list(connection: &Connection, filter: &Filter) -> Result<Page, StoreError> {
@@ -76,30 +58,19 @@ pub(super) fn list(connection: &Connection, filter: &Filter) -> Result<Page, Sto
         condition.push_str(" AND (s.created_at < ? OR (s.created_at = ? AND s.id > ?))");
         values.extend([created_at as &dyn ToSql, created_at, id]);
     }
-    let sql = format!("{} ORDER BY s.created_at DESC, s.id LIMIT {limit}", select(&condition));
+    let sql =
+        format!("{} ORDER BY s.created_at DESC, s.id LIMIT {limit}", select_sandbox(&condition));
     let mut statement = connection.prepare_cached(&sql)?;
     let rows = statement.query_map(params_from_iter(values), whole)?;
-    page(rows.collect::<Result<Vec<_>, _>>()?, limit)
+    Page::of(rows.collect::<Result<Vec<_>, _>>()?, limit)
 }
 
 pub(super) fn unfinished(connection: &Connection, node: &NodeId) -> Result<Page, StoreError> {
-    let sql = select("s.node = ? AND s.phase NOT IN ('terminated', 'purged')");
+    let sql = select_sandbox("s.node = ? AND s.phase NOT IN ('terminated', 'purged')");
     let sql = format!("{sql} ORDER BY s.created_at, s.id");
     let mut statement = connection.prepare_cached(&sql)?;
     let rows = statement.query_map([node.as_str()], whole)?;
-    page(rows.collect::<Result<Vec<_>, _>>()?, u32::MAX)
-}
-
-/// Puts rows into a page. Damaged ones are named and do not hide the others.
-fn page(rows: Vec<Whole>, limit: u32) -> Result<Page, StoreError> {
-    let mut page = Page::default();
-    let is_full = u32::try_from(rows.len()).is_ok_and(|count| count >= limit);
-    page.next = rows.last().filter(|_| is_full).map(|row| Cursor::of(&row.head));
-    for row in rows {
-        let id = row.head.id.clone();
-        page.add(id, row.head.read(&row.spec, row.spec_checksum))?;
-    }
-    Ok(page)
+    Page::of(rows.collect::<Result<Vec<_>, _>>()?, u32::MAX)
 }
 
 pub(super) fn events(
@@ -139,15 +110,6 @@ fn exec_at(row: &Row<'_>) -> rusqlite::Result<(ExecRow, i64)> {
         spec_checksum: row.get(7)?,
     };
     Ok((exec, row.get(8)?))
-}
-
-fn select_exec(condition: &str) -> String {
-    let columns = EXEC.split(", ").map(|column| format!("e.{column}")).collect::<Vec<_>>();
-    format!(
-        "SELECT {}, s.sequence FROM execs e JOIN sandboxes s ON s.id = e.sandbox_id
-         WHERE e.state <> '{PURGED}' AND {condition}",
-        columns.join(", ")
-    )
 }
 
 pub(super) fn exec(
