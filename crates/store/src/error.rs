@@ -8,6 +8,8 @@ use model::{event::Sequence, sandbox::Sandbox};
 pub enum StoreError {
     #[error("cannot open the store {path}")]
     Open { path: PathBuf, source: rusqlite::Error },
+    #[error("cannot make the store {path}")]
+    Make { path: PathBuf, source: io::Error },
     #[error("cannot understand the address of the database")]
     Address(#[source] tokio_postgres::Error),
     /// Nothing of it was kept. The next call tries to connect again.

@@ -177,7 +177,7 @@ impl Life {
             let _ = ready.send(told);
             runtime.handle().spawn(listen::follow(config, wakeups.clone()));
             match writer {
-                Some(writer) => writer.run(&mut queue).await,
+                Some(writer) => Box::pin(writer.run(&mut queue)).await,
                 None => None,
             }
         });

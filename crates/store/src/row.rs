@@ -312,3 +312,59 @@ fn checksum(parts: &[&[u8]]) -> i64 {
     });
     i64::from(sum)
 }
+
+#[cfg(test)]
+mod tests {
+    use model::{event::EventKind, exec::ExecEnd, execution::Exit, units::Timestamp};
+
+    use super::*;
+
+    fn event() -> (SandboxId, Event) {
+        let event = Event {
+            sequence: Sequence(7),
+            occurred_at: Timestamp::from_millis(1_800_000_000_123),
+            phase: model::life::Phase::Active,
+            kind: EventKind::ExecEnded {
+                exec: "exec-1".parse().unwrap(),
+                end: ExecEnd::Exited(Exit::Code(3)),
+            },
+        };
+        (SandboxId::from_random([5; 16]), event)
+    }
+
+    /// F23: what a released version wrote is read by every later one.
+    #[test]
+    fn a_row_is_written_as_it_always_was() {
+        let (sandbox, event) = event();
+        let row = EventRow::new(&sandbox, &event).unwrap();
+        let body = r#"{"sequence":7,"occurred_at":1800000000123,"phase":"active","kind":{"exec_ended":{"exec":"exec-1","end":{"exited":{"code":3}}}}}"#;
+        assert_eq!(row.body, body);
+        let kept = EventRow { sequence: 7, body: body.into(), checksum: row.checksum };
+        assert_eq!(kept.read(&sandbox).unwrap(), event);
+    }
+
+    /// F14.
+    #[test]
+    fn no_flipped_bit_goes_unnoticed() {
+        let (sandbox, event) = event();
+        let row = EventRow::new(&sandbox, &event).unwrap();
+        for place in 0..row.body.len() {
+            for bit in 0..7 {
+                let mut bytes = row.body.clone().into_bytes();
+                bytes[place] ^= 1 << bit;
+                let body = String::from_utf8(bytes).unwrap();
+                let damaged = EventRow { body, ..row.clone() }.read(&sandbox);
+                assert!(matches!(damaged, Err(StoreError::Damaged { .. })), "{damaged:?}");
+            }
+        }
+        for bit in 0..63 {
+            let checksum = EventRow { checksum: row.checksum ^ (1 << bit), ..row.clone() };
+            let sequence = EventRow { sequence: row.sequence ^ (1 << bit), ..row.clone() };
+            for damaged in [checksum.read(&sandbox), sequence.read(&sandbox)] {
+                assert!(matches!(damaged, Err(StoreError::Damaged { .. })), "{damaged:?}");
+            }
+        }
+        let elsewhere = row.read(&SandboxId::from_random([6; 16]));
+        assert!(matches!(elsewhere, Err(StoreError::Damaged { .. })), "{elsewhere:?}");
+    }
+}

@@ -10,6 +10,9 @@ mod sandboxes;
 mod schema;
 
 use std::{
+    fs::OpenOptions,
+    io,
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     sync::{Arc, OnceLock},
     thread,
@@ -46,6 +49,7 @@ pub struct Sqlite {
 impl Sqlite {
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
         let cannot_open = |source| StoreError::Open { path: path.to_owned(), source };
+        hide(path)?;
         let mut connection = Connection::open(path).map_err(cannot_open)?;
         connection.set_prepared_statement_cache_capacity(64);
         schema::prepare(&mut connection)?;
@@ -143,6 +147,18 @@ impl Sqlite {
 
     pub(crate) fn commands(&self) -> &Commands {
         &self.commands
+    }
+}
+
+/// Makes the file one that only its owner can read, because specs hold secrets. Its log gets the
+/// same rights from SQLite.
+fn hide(path: &Path) -> Result<(), StoreError> {
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(StoreError::Make { path: path.to_owned(), source: error })
+        }
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

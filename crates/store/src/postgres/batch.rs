@@ -10,7 +10,6 @@ use model::{
     ids::{ExecId, SandboxId, Tenant},
     transition::{Creation, Transition},
 };
-use tokio_postgres::Error;
 
 use super::{
     listen::{NOTIFY, payload},
@@ -70,7 +69,7 @@ struct Seen {
 }
 
 /// Rows are locked in the order of ids, as every daemon does it. The statements go out together.
-async fn look(session: &Session, steps: &[Step]) -> Result<Seen, Error> {
+async fn look(session: &Session, steps: &[Step]) -> Result<Seen, StoreError> {
     let lock = format!(
         "SELECT {HEAD} FROM sandboxes WHERE id = ANY($1) AND phase <> '{PURGED}'
          ORDER BY id FOR UPDATE"
@@ -266,7 +265,11 @@ impl Columns {
 
     /// Writes everything. Statements go out together, in an order in which each finds what it
     /// needs.
-    async fn write(&self, session: &Session, heads: &HashMap<String, Head>) -> Result<(), Error> {
+    async fn write(
+        &self,
+        session: &Session,
+        heads: &HashMap<String, Head>,
+    ) -> Result<(), StoreError> {
         try_join5(
             self.write_created(session),
             self.write_changed(session, heads),
@@ -278,7 +281,7 @@ impl Columns {
         Ok(())
     }
 
-    async fn write_created(&self, session: &Session) -> Result<(), Error> {
+    async fn write_created(&self, session: &Session) -> Result<(), StoreError> {
         if self.created.is_empty() {
             return Ok(());
         }
@@ -319,7 +322,7 @@ impl Columns {
         &self,
         session: &Session,
         heads: &HashMap<String, Head>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let rows: Vec<&Head> = self.changed.iter().filter_map(|id| heads.get(id)).collect();
         if rows.is_empty() {
             return Ok(());
@@ -345,7 +348,7 @@ impl Columns {
         Ok(())
     }
 
-    async fn write_started(&self, session: &Session) -> Result<(), Error> {
+    async fn write_started(&self, session: &Session) -> Result<(), StoreError> {
         let rows = &self.started;
         if rows.is_empty() {
             return Ok(());
@@ -372,7 +375,7 @@ impl Columns {
         Ok(())
     }
 
-    async fn write_ended(&self, session: &Session) -> Result<(), Error> {
+    async fn write_ended(&self, session: &Session) -> Result<(), StoreError> {
         let rows = &self.ended;
         if rows.is_empty() {
             return Ok(());
@@ -396,7 +399,7 @@ impl Columns {
         Ok(())
     }
 
-    async fn write_events(&self, session: &Session) -> Result<(), Error> {
+    async fn write_events(&self, session: &Session) -> Result<(), StoreError> {
         let (sandboxes, sequences, bodies, checksums) = &self.events;
         if sandboxes.is_empty() {
             return Ok(());

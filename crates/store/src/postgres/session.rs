@@ -6,6 +6,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::runtime::Handle;
@@ -13,11 +14,16 @@ use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement, types::ToSql}
 
 use crate::StoreError;
 
+/// The longest wait for an answer. The server itself gives up before.
+const ANSWER: Duration = Duration::from_secs(30);
+
 /// A connection and the statements that it has prepared.
 pub(super) struct Session {
     client: Client,
     /// As many as there are different texts in this crate.
     statements: Mutex<HashMap<String, Statement>>,
+    /// Set when an answer did not come in time.
+    silent: AtomicBool,
 }
 
 impl Session {
@@ -30,33 +36,37 @@ impl Session {
         Handle::current().spawn(async { drop(connection.await) });
         // An answer is given only for what is on disk, whatever the database's own setting is.
         let settings = "SET synchronous_commit = on;
+                        SET statement_timeout = '20s';
                         SET idle_in_transaction_session_timeout = '30s'";
         client.batch_execute(settings).await.map_err(unreachable)?;
-        Ok(Self { client, statements: Mutex::default() })
+        Ok(Self { client, statements: Mutex::default(), silent: AtomicBool::new(false) })
     }
 
+    /// Says whether a new connection is needed.
     pub(super) fn is_closed(&self) -> bool {
-        self.client.is_closed()
+        self.client.is_closed() || self.silent.load(Ordering::Relaxed)
     }
 
-    pub(super) async fn run(&self, sql: &str) -> Result<(), Error> {
-        self.client.batch_execute(sql).await
+    pub(super) async fn run(&self, sql: &str) -> Result<(), StoreError> {
+        self.answer(self.client.batch_execute(sql)).await
     }
 
     pub(super) async fn query(
         &self,
         sql: &str,
         values: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<Row>, Error> {
-        self.client.query(&self.statement(sql).await?, values).await
+    ) -> Result<Vec<Row>, StoreError> {
+        let asked = async { self.client.query(&self.statement(sql).await?, values).await };
+        self.answer(asked).await
     }
 
     pub(super) async fn query_opt(
         &self,
         sql: &str,
         values: &[&(dyn ToSql + Sync)],
-    ) -> Result<Option<Row>, Error> {
-        self.client.query_opt(&self.statement(sql).await?, values).await
+    ) -> Result<Option<Row>, StoreError> {
+        let asked = async { self.client.query_opt(&self.statement(sql).await?, values).await };
+        self.answer(asked).await
     }
 
     /// Returns how many rows were written.
@@ -64,8 +74,22 @@ impl Session {
         &self,
         sql: &str,
         values: &[&(dyn ToSql + Sync)],
-    ) -> Result<u64, Error> {
-        self.client.execute(&self.statement(sql).await?, values).await
+    ) -> Result<u64, StoreError> {
+        let asked = async { self.client.execute(&self.statement(sql).await?, values).await };
+        self.answer(asked).await
+    }
+
+    /// Waits for an answer, but not for ever. A connection that was silent once is not used again:
+    /// nobody knows what it is still doing.
+    async fn answer<T>(
+        &self,
+        asked: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, StoreError> {
+        if let Ok(answer) = tokio::time::timeout(ANSWER, asked).await {
+            return Ok(answer?);
+        }
+        self.silent.store(true, Ordering::Relaxed);
+        Err(StoreError::Unreachable { report: format!("no answer within {ANSWER:?}") })
     }
 
     async fn statement(&self, sql: &str) -> Result<Statement, Error> {

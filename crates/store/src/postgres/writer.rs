@@ -76,9 +76,14 @@ impl Broken {
 
     /// Judges an error of the commit itself. Only an answer that says so means that nothing was
     /// kept.
-    fn at_commit(error: &Error) -> Self {
-        let fatal = error.as_db_error().is_none_or(|error| error.severity() != "ERROR");
-        if fatal { Self::Unclear(report(error)) } else { Self::of(error) }
+    fn at_commit(error: &StoreError) -> Self {
+        match error {
+            StoreError::Postgres(error) => match error.as_db_error() {
+                Some(answer) if answer.severity() == "ERROR" => Self::of(error),
+                Some(_) | None => Self::Unclear(report(error)),
+            },
+            other => Self::Unclear(other.to_string()),
+        }
     }
 }
 
@@ -244,8 +249,11 @@ impl Writer {
     /// Leaves the transaction. If even that fails the connection is gone, and with it all it had
     /// begun.
     async fn roll_back(&self) {
+        if self.session.is_closed() {
+            return;
+        }
         if let Err(error) = self.session.run("ROLLBACK").await {
-            tracing::warn!(report = report(&error), "the connection to the database broke");
+            tracing::warn!(%error, "the connection to the database broke");
         }
     }
 }

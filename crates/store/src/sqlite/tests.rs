@@ -80,6 +80,19 @@ async fn a_reader_does_not_wait_for_a_writer() {
     advance(&store, &sandbox, Observation::Ready).await;
 }
 
+#[tokio::test]
+async fn only_its_owner_can_read_the_store() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let directory = tempfile::tempdir().unwrap();
+    let store = crate::Store::open(&directory.path().join("s.db")).unwrap();
+    store.create_sandbox(creation(1).0).await.unwrap();
+    for file in ["s.db", "s.db-wal"] {
+        let metadata = fs::metadata(directory.path().join(file)).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600, "{file}");
+    }
+}
+
 /// I/O errors that mean the disk is not to be trusted stop the store; a lack of room does not.
 #[test]
 fn errors_are_told_apart_by_what_can_be_done_about_them() {
