@@ -105,6 +105,7 @@ promises! {
     together: a_watcher_is_waked_when_there_is_something_to_read,
         a_watcher_never_reads_a_state_older_than_an_event,
         racing_writers_leave_no_gap_and_lose_nothing,
+        lives_by_chance_are_kept_as_they_were_lived,
         a_refused_command_spoils_no_other,
         two_creators_of_one_alias_give_one_sandbox,
         a_closed_store_ends_its_watches;

@@ -3,7 +3,7 @@ use std::{fs, path::Path};
 use model::transition::Observation;
 
 use super::*;
-use crate::suite::{advance, at, creation, creation_with, end};
+use crate::suite::{advance, at, create, creation, creation_with, end};
 
 fn open_with(path: &Path, setting: &str) -> Sqlite {
     let mut connection = Connection::open(path).unwrap();
@@ -91,6 +91,47 @@ async fn only_its_owner_can_read_the_store() {
         let metadata = fs::metadata(directory.path().join(file)).unwrap();
         assert_eq!(metadata.permissions().mode() & 0o777, 0o600, "{file}");
     }
+}
+
+/// F13: whatever became of the end of the log, what is read is one of the states that were.
+#[tokio::test]
+async fn a_log_that_is_cut_or_followed_by_rubbish_opens_at_a_whole_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.db");
+    // Closed once, so that the log begins with the first event.
+    crate::Store::open(&path).unwrap().close().await;
+    let store = crate::Store::open(&path).unwrap();
+    let mut sandbox = create(&store, 1).await;
+    for seconds in 0..9 {
+        let cause = model::life::EndCause::HardTtl;
+        sandbox = advance(&store, &sandbox, Observation::EndsSoon { cause, seconds }).await;
+    }
+    let file = fs::read(&path).unwrap();
+    let log = fs::read(directory.path().join("s.db-wal")).unwrap();
+    let latest = async |log: &[u8]| latest_of(&file, log, &sandbox.id).await;
+
+    let mut before = 0;
+    for cut in (0..log.len()).step_by(log.len() / 60) {
+        let after = latest(&log[..cut]).await;
+        assert!(before <= after, "{before} events, then {after} of a longer log");
+        before = after;
+    }
+    for rubbish in [[0; 5000], [0xa5; 5000]] {
+        assert_eq!(latest(&[log.as_slice(), &rubbish].concat()).await, 10);
+    }
+}
+
+/// Opens a copy and returns its last event, after checking that all before are there.
+async fn latest_of(file: &[u8], log: &[u8], id: &SandboxId) -> u64 {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.db");
+    fs::write(&path, file).unwrap();
+    fs::write(directory.path().join("s.db-wal"), log).unwrap();
+    let store = crate::Store::open(&path).unwrap();
+    let Some(sandbox) = store.sandbox(id).await.unwrap() else { return 0 };
+    let told = store.events(id, Sequence::ZERO, crate::sandboxes::PAGE).await.unwrap();
+    assert_eq!(model::life::Life::replay(&told.events), Ok(sandbox.life));
+    told.latest.0
 }
 
 /// I/O errors that mean the disk is not to be trusted stop the store; a lack of room does not.

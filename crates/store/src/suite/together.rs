@@ -3,9 +3,12 @@
 use futures_util::future::join_all;
 use model::{
     event::Sequence,
-    life::{EndCause, Life},
-    sandbox::{Request, Sandbox},
-    transition::Observation,
+    execution::Exit,
+    ids::ExecId,
+    life::{EndCause, Life, SuspendReason},
+    sandbox::{Request, Sandbox, WhenStopped},
+    spec::ExecSpec,
+    transition::{Answer, Observation, Transition},
 };
 
 use super::{Place, advance, at, create, creation, end};
@@ -156,7 +159,84 @@ pub(super) async fn a_closed_store_ends_its_watches(place: Place) {
     let refused = store.sandbox(&sandbox.id).await;
     assert!(matches!(refused, Err(StoreError::Closed)), "{refused:?}");
     let late = sandbox.request(Request::Delete(EndCause::Requested), at(1));
-    let Ok(model::transition::Answer::Record(late)) = late else { panic!("it was alive") };
+    let Ok(Answer::Record(late)) = late else { panic!("it was alive") };
     let refused = store.change_sandbox(*late).await;
     assert!(matches!(refused, Err(StoreError::Closed)), "{refused:?}");
+}
+
+/// A source of numbers that are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+
+    /// Something that may happen to a sandbox, whether it makes sense at the moment or not.
+    fn throw(&mut self, sandbox: &Sandbox) -> Option<Transition> {
+        let exec: ExecId = format!("exec-{}-{}", sandbox.id, self.below(40)).parse().unwrap();
+        let request = match self.below(12) {
+            0 => Request::Stop(SuspendReason::Requested),
+            1 | 2 => Request::Resume,
+            3 => Request::CancelExec(exec),
+            4 => Request::Use(WhenStopped::Refuse),
+            5 if self.below(10) == 0 => Request::Delete(EndCause::Requested),
+            5..=8 => {
+                let (spec, when_stopped) = (ExecSpec::default(), WhenStopped::Refuse);
+                Request::StartExec { exec, spec, when_stopped }
+            }
+            _ => return sandbox.observe(self.see(exec), at(7000)),
+        };
+        match sandbox.request(request, at(7000)) {
+            Ok(Answer::Record(transition)) => Some(*transition),
+            Ok(Answer::Act | Answer::First(_) | Answer::AlreadySo) | Err(_) => None,
+        }
+    }
+
+    fn see(&mut self, exec: ExecId) -> Observation {
+        match self.below(8) {
+            0 | 1 => Observation::Ready,
+            2 => Observation::Stopped,
+            3 => Observation::Deleted,
+            4 => Observation::Unused,
+            5 => Observation::Frozen(SuspendReason::Idle),
+            6 => Observation::Thawed,
+            _ => Observation::ExecExited { exec, exit: Exit::Code(0) },
+        }
+    }
+}
+
+/// Lives that nobody thought up are kept as they were lived.
+pub(super) async fn lives_by_chance_are_kept_as_they_were_lived(place: Place) {
+    let stores = place.open_three().await;
+    let lives = join_all((0..8_u32).map(|number| {
+        let stores = &stores;
+        async move {
+            let mut dice = Dice(u64::from(number));
+            let mut sandbox = create(&stores[0], number).await;
+            for _ in 0..150 {
+                let store = &stores[usize::try_from(dice.below(3)).unwrap()];
+                let Some(transition) = dice.throw(&sandbox) else { continue };
+                match store.change_sandbox(transition.clone()).await {
+                    Ok(()) => sandbox = sandbox.after(&transition),
+                    // The command has run before.
+                    Err(StoreError::Conflict { what: "the exec" }) => {}
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+            sandbox
+        }
+    }))
+    .await;
+    for sandbox in lives {
+        let kept = stores[1].sandbox(&sandbox.id).await.unwrap().unwrap();
+        assert_eq!(kept, sandbox);
+        let told = stores[2].events(&sandbox.id, Sequence::ZERO, PAGE).await.unwrap();
+        assert_eq!(Life::replay(&told.events), Ok(sandbox.life.clone()));
+        let running = stores[0].running_execs(&sandbox.tenant, Some(&sandbox.id)).await.unwrap();
+        let running: Vec<_> = running.into_iter().map(|found| found.exec.id).collect();
+        assert_eq!(running, sandbox.life.running.into_keys().collect::<Vec<_>>());
+    }
 }
