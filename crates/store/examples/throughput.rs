@@ -29,13 +29,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     } else {
         Store::open(Path::new(&place))?
     };
-    let mut tasks = JoinSet::new();
-    let end = Instant::now() + Duration::from_secs(seconds);
-    for writer in 0..writers {
-        let sandbox = create(&store, writer).await?;
-        tasks.spawn(write(store.clone(), sandbox, end));
+    let mut sandboxes = Vec::new();
+    for number in 0..writers {
+        sandboxes.push(create(&store, number).await?);
     }
     let begin = Instant::now();
+    let end = begin + Duration::from_secs(seconds);
+    let mut tasks = JoinSet::new();
+    for sandbox in sandboxes {
+        tasks.spawn(write(store.clone(), sandbox, end));
+    }
     let mut waits: Vec<Duration> = Vec::new();
     while let Some(done) = tasks.join_next().await {
         waits.extend(done??);
