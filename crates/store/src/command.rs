@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use model::{
     event::Sequence,
     ids::SandboxId,
+    life::Phase,
     transition::{Creation, Transition},
     units::Timestamp,
 };
@@ -31,6 +32,20 @@ pub(crate) enum Command {
     Trim(SandboxId, Sequence, Reply<()>),
     Purge(Timestamp, u32, Reply<Vec<SandboxId>>),
     Close(oneshot::Sender<()>),
+}
+
+impl Command {
+    /// Says whether it asks for something new, rather than ending something or telling what has
+    /// happened already.
+    pub(crate) fn is_new_work(&self) -> bool {
+        match self {
+            Self::CreateKey(..) | Self::CreateSandbox(..) => true,
+            Self::Change(transition, _) => {
+                transition.started().is_some() || transition.life().phase == Phase::Resuming
+            }
+            Self::RevokeKey(..) | Self::Trim(..) | Self::Purge(..) | Self::Close(_) => false,
+        }
+    }
 }
 
 /// The way to the writer of a backend. Every answer comes after the commit.

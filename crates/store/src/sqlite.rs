@@ -6,6 +6,7 @@ mod identity;
 mod keys;
 mod readers;
 mod reads;
+mod reserve;
 mod sandboxes;
 mod schema;
 
@@ -26,7 +27,7 @@ use model::{
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
-use self::{identity::Identity, readers::Readers};
+use self::{identity::Identity, readers::Readers, reserve::Reserve};
 use crate::{
     StoreError,
     command::{BATCH, Command, Commands, Reply},
@@ -63,6 +64,7 @@ impl Sqlite {
         let writer = Writer {
             connection,
             identity: Identity::of(path),
+            reserve: Reserve::beside(path),
             wakeups: wakeups.clone(),
             stopped: Arc::clone(&stopped),
         };
@@ -166,6 +168,7 @@ fn hide(path: &Path) -> Result<(), StoreError> {
 struct Writer {
     connection: Connection,
     identity: Identity,
+    reserve: Reserve,
     wakeups: Wakeups,
     stopped: Arc<OnceLock<String>>,
 }
@@ -219,6 +222,9 @@ impl Writer {
 
     /// Carries out a batch in one transaction. Returns whom to tell if it says to close.
     fn commit(&mut self, commands: &mut Vec<Command>) -> Option<oneshot::Sender<()>> {
+        if !self.reserve.is_there() {
+            refuse_new_work(commands);
+        }
         let mut batch = Batch::default();
         let kept = match self.stopped.get() {
             Some(report) => Err(Broken::Stop(report.clone())),
@@ -230,7 +236,12 @@ impl Writer {
         }
         match kept {
             Ok(()) => self.tell(&mut batch),
-            Err(broken) => self.tell_broken(&mut batch, &broken),
+            Err(broken) => {
+                if matches!(broken, Broken::Full) {
+                    self.reserve.release();
+                }
+                self.tell_broken(&mut batch, &broken);
+            }
         }
         batch.close
     }
@@ -255,6 +266,18 @@ impl Writer {
                 Broken::Full => StoreError::Full,
                 Broken::Stop(report) => StoreError::ReadOnly { report: report.clone() },
             }));
+        }
+    }
+}
+
+/// Answers those who want more of a disk that is full, and leaves those who end something or tell
+/// what has happened.
+fn refuse_new_work(commands: &mut Vec<Command>) {
+    for command in commands.extract_if(.., |command| command.is_new_work()) {
+        let mut batch = Batch::default();
+        batch.refuse(command);
+        for answer in batch.answers {
+            answer(Err(StoreError::Full));
         }
     }
 }

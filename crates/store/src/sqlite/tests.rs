@@ -43,6 +43,59 @@ async fn a_full_store_says_so_goes_on_reading_and_takes_writes_when_there_is_roo
     store.create_sandbox(creation(kept).0).await.unwrap();
 }
 
+const DISK: &str = "RINGFENCE_TEST_DISK";
+
+/// F15 on a real disk of 40 MiB, which this test mounts in a namespace of its own.
+#[test]
+fn on_a_full_disk_new_work_is_refused_and_what_ends_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-ec"])
+        .arg("mount -t tmpfs -o size=40m tmpfs \"$1\" && shift && exec \"$@\"")
+        .arg("sh")
+        .arg(directory.path())
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "sqlite::tests::a_process_fills_its_disk"])
+        .env(DISK, directory.path())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("1 passed"), "{told}{errors}");
+}
+
+/// The other process of the test above; does nothing by itself.
+#[tokio::test]
+async fn a_process_fills_its_disk() {
+    let Some(disk) = std::env::var_os(DISK).map(std::path::PathBuf::from) else { return };
+    let store = crate::Store::open(&disk.join("s.db")).unwrap();
+    let mut sandboxes = Vec::new();
+    for number in 0..100 {
+        let sandbox = create(&store, number).await;
+        sandboxes.push(advance(&store, &sandbox, Observation::Ready).await);
+    }
+    let balloon = disk.join("balloon");
+    assert!(fs::write(&balloon, vec![1; 48 << 20]).is_err(), "the disk has an end");
+
+    let mut number = 1000;
+    while let Ok(()) = store.create_sandbox(creation(number).0).await {
+        number += 1;
+    }
+    for number in 2000..2010 {
+        let refused = store.create_sandbox(creation(number).0).await;
+        assert!(matches!(refused, Err(StoreError::Full)), "{refused:?}");
+    }
+    for sandbox in sandboxes {
+        let ended = end(&store, sandbox).await;
+        assert_eq!(store.sandbox(&ended.id).await.unwrap(), Some(ended));
+    }
+    assert_eq!(store.health(), Health::Good);
+
+    fs::remove_file(&balloon).unwrap();
+    store.create_sandbox(creation(3000).0).await.unwrap();
+    assert!(disk.join("s.db-reserve").exists());
+}
+
 /// F21.
 #[tokio::test]
 async fn a_store_whose_file_is_replaced_takes_no_more_writes() {
