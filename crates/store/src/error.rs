@@ -32,7 +32,7 @@ pub enum StoreError {
     #[error("the disk of the store is full")]
     Full,
     /// A write went wrong in a way after which the disk cannot be trusted. Until the program is
-    /// started anew the store only reads.
+    /// started anew the store only reads; whether that one write was kept is seen then.
     #[error("the store takes no more writes: {report}")]
     ReadOnly { report: String },
     #[error("{what} exists already")]

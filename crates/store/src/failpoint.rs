@@ -54,36 +54,36 @@ mod armed {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        env,
-        path::{Path, PathBuf},
-        process::Command,
-    };
+pub(crate) mod tests {
+    use std::{env, path::Path, process::Command};
 
     use model::{event::Sequence, life::EndCause, life::Life, transition::Observation};
 
     use crate::{
         Store, StoreError,
         sandboxes::PAGE,
-        suite::{at, creation},
+        suite::{Place, at, creation},
     };
 
     const STORE: &str = "RINGFENCE_TEST_STORE";
 
     /// What a process that wrote until its end had told, and what the store then holds.
     #[derive(Debug, PartialEq, Eq)]
-    struct Told {
-        answered: usize,
-        refused: Vec<String>,
-        kept: u64,
+    pub(crate) struct Told {
+        pub(crate) answered: usize,
+        pub(crate) refused: Vec<String>,
+        pub(crate) kept: u64,
     }
 
     /// The other process of the tests below; does nothing by itself.
     #[tokio::test]
     async fn a_process_writes_ten_events_and_tells_each_answer() {
-        let Some(path) = env::var_os(STORE).map(PathBuf::from) else { return };
-        let store = Store::open(&path).unwrap();
+        let Ok(place) = env::var(STORE) else { return };
+        let store = if place.contains("host=") {
+            Store::connect(&place).await.unwrap()
+        } else {
+            Store::open(Path::new(&place)).unwrap()
+        };
         let (creation, mut sandbox) = creation(1);
         store.create_sandbox(creation).await.unwrap();
         println!("answered");
@@ -103,13 +103,21 @@ mod tests {
     }
 
     async fn write_with(failpoint: &str) -> Told {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("s.db");
+        let place = Place::sqlite();
+        write_to(&place, failpoint).await
+    }
+
+    /// Lets another process write, which breaks where it is told.
+    pub(crate) async fn write_to(place: &Place, failpoint: &str) -> Told {
+        let address = match place {
+            Place::Sqlite { path, .. } => path.to_str().unwrap(),
+            Place::Postgres { address } => address,
+        };
         let output = Command::new(env::current_exe().unwrap())
             .args(["--exact", "--nocapture"])
             .arg("failpoint::tests::a_process_writes_ten_events_and_tells_each_answer")
             .env("RINGFENCE_FAILPOINT", failpoint)
-            .env(STORE, &path)
+            .env(STORE, address)
             .output()
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
@@ -117,12 +125,11 @@ mod tests {
         let answered = text.lines().filter(|line| line.ends_with("answered")).count();
         let refused = text.lines().filter_map(|line| line.strip_prefix("refused "));
         let refused = refused.map(str::to_owned).collect();
-        Told { answered, refused, kept: kept(&path).await }
+        Told { answered, refused, kept: kept(&place.open().await).await }
     }
 
     /// Returns the last event, after checking that state and events are in accord.
-    async fn kept(path: &Path) -> u64 {
-        let store = Store::open(path).unwrap();
+    async fn kept(store: &Store) -> u64 {
         let id = creation(1).1.id;
         let sandbox = store.sandbox(&id).await.unwrap().unwrap();
         let told = store.events(&id, Sequence::ZERO, PAGE).await.unwrap();

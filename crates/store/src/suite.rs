@@ -26,13 +26,13 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    fn sqlite() -> Self {
+    pub(crate) fn sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
         Self::Sqlite { path: directory.path().join("s.db"), _directory: Arc::new(directory) }
     }
 
     /// Opens the store, once more if it is open.
-    async fn open(&self) -> Store {
+    pub(crate) async fn open(&self) -> Store {
         match self {
             Self::Sqlite { path, .. } => Store::open(path).unwrap(),
             Self::Postgres { address } => Store::connect(address).await.unwrap(),
@@ -118,6 +118,15 @@ const SHARED: &[(&str, Promise)] = &[
     }),
     ("broken_connections_are_made_anew_and_nothing_is_missed", |place| {
         Box::pin(database::broken_connections_are_made_anew_and_nothing_is_missed(place))
+    }),
+    ("what_was_answered_is_kept_whenever_the_process_is_killed", |place| {
+        Box::pin(database::what_was_answered_is_kept_whenever_the_process_is_killed(place))
+    }),
+    ("a_commit_whose_answer_is_lost_is_found_out", |place| {
+        Box::pin(database::a_commit_whose_answer_is_lost_is_found_out(place))
+    }),
+    ("a_step_that_cannot_be_appended_is_refused_and_no_other", |place| {
+        Box::pin(database::a_step_that_cannot_be_appended_is_refused_and_no_other(place))
     }),
     ("daemons_that_start_together_find_one_schema", |place| {
         Box::pin(database::daemons_that_start_together_find_one_schema(place))

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use futures_util::future::{try_join4, try_join5};
 use model::{
-    event::Sequence,
+    event::{Event, Sequence},
     exec::{Exec, ExecLife},
     ids::{ExecId, SandboxId, Tenant},
     transition::{Creation, Transition},
@@ -28,6 +28,13 @@ pub(super) enum Step {
     Change(Box<Transition>),
 }
 
+/// Whether the same steps were tried before, and nobody knows whether they were kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    First,
+    AfterUnclear,
+}
+
 /// What a step comes to when the transaction is committed.
 #[derive(Debug)]
 pub(super) enum Outcome {
@@ -44,8 +51,16 @@ pub(super) struct Written {
 }
 
 /// Begins a transaction and carries out all steps but the commit.
-pub(super) async fn write(session: &Session, steps: &[Step]) -> Result<Written, StoreError> {
-    let mut plan = Plan::new(look(session, steps).await?);
+pub(super) async fn write(
+    session: &Session,
+    steps: &[Step],
+    attempt: Attempt,
+) -> Result<Written, StoreError> {
+    let mut seen = look(session, steps).await?;
+    if attempt == Attempt::AfterUnclear {
+        seen.kept = Some(look_for_kept(session, steps).await?);
+    }
+    let mut plan = Plan::new(seen);
     let mut outcomes = Vec::with_capacity(steps.len());
     for step in steps {
         failpoint::pass("s.append").map_err(|report| StoreError::Commit { report })?;
@@ -66,6 +81,8 @@ struct Seen {
     ids: HashSet<String>,
     aliases: HashSet<(String, String)>,
     execs: HashSet<(String, String)>,
+    /// The last events of steps that may have been kept before.
+    kept: Option<HashMap<(String, i64), String>>,
 }
 
 /// Rows are locked in the order of ids, as every daemon does it. The statements go out together.
@@ -95,6 +112,7 @@ async fn look(session: &Session, steps: &[Step]) -> Result<Seen, StoreError> {
         ids: HashSet::new(),
         aliases: HashSet::new(),
         execs: HashSet::new(),
+        kept: None,
     };
     for row in &locked {
         let head = head(row)?;
@@ -110,6 +128,44 @@ async fn look(session: &Session, steps: &[Step]) -> Result<Seen, StoreError> {
         seen.execs.insert((row.try_get(0)?, row.try_get(1)?));
     }
     Ok(seen)
+}
+
+/// Finds out which steps were kept before, by their last events. The locks that were taken before
+/// have waited for the end of the transaction that tried it.
+async fn look_for_kept(
+    session: &Session,
+    steps: &[Step],
+) -> Result<HashMap<(String, i64), String>, StoreError> {
+    let sql = "SELECT e.sandbox_id, e.sequence, e.body FROM events e
+               JOIN unnest($1::text[], $2::bigint[]) AS w (id, sequence)
+               ON e.sandbox_id = w.id AND e.sequence = w.sequence";
+    let (ids, sequences): (Vec<&str>, Vec<i64>) = steps.iter().map(Step::end).unzip();
+    let mut kept = HashMap::new();
+    for row in session.query(sql, &[&ids, &sequences]).await? {
+        kept.insert((row.try_get(0)?, row.try_get(1)?), row.try_get(2)?);
+    }
+    Ok(kept)
+}
+
+impl Step {
+    /// Returns the sandbox and its last event once this is done.
+    fn end(&self) -> (&str, i64) {
+        match self {
+            Self::Create(creation) => {
+                (creation.sandbox().id.as_str(), number(creation.event().sequence))
+            }
+            Self::Change(transition) => {
+                (transition.sandbox().as_str(), number(transition.life().sequence))
+            }
+        }
+    }
+
+    fn last_event(&self) -> Option<&Event> {
+        match self {
+            Self::Create(creation) => Some(creation.event()),
+            Self::Change(transition) => transition.events().last(),
+        }
+    }
 }
 
 /// The names in the steps, by columns.
@@ -162,10 +218,29 @@ impl Plan {
     }
 
     fn add(&mut self, step: &Step) -> Result<Outcome, StoreError> {
+        if self.was_kept(step)? {
+            return Ok(Outcome::Done);
+        }
         match step {
             Step::Create(creation) => self.create(creation),
             Step::Change(transition) => self.change(transition),
         }
+    }
+
+    /// Says whether a try before this one kept the step: then its last event stands where it would
+    /// stand, letter by letter.
+    fn was_kept(&mut self, step: &Step) -> Result<bool, StoreError> {
+        let (Some(kept), Some(event)) = (&self.seen.kept, step.last_event()) else {
+            return Ok(false);
+        };
+        let (id, sequence) = step.end();
+        let Some(body) = kept.get(&(id.to_owned(), sequence)) else { return Ok(false) };
+        let id: SandboxId = id.parse().map_err(|_not_an_id| StoreError::Row { table: "events" })?;
+        let was_kept = EventRow::new(&id, event)?.body == *body;
+        if was_kept {
+            self.woken.push((id, event.sequence));
+        }
+        Ok(was_kept)
     }
 
     fn create(&mut self, creation: &Creation) -> Result<Outcome, StoreError> {

@@ -5,7 +5,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::{Config, Error, error::SqlState};
 
 use super::{
-    batch::{self, Outcome, Step, Written},
+    batch::{self, Attempt, Outcome, Step, Written},
     keys, reads, retention, schema,
     session::{Session, report},
 };
@@ -147,8 +147,7 @@ impl Writer {
     }
 
     async fn carry_out_steps(&mut self, steps: &[Step], replies: Vec<Reply<()>>) {
-        let write = async |session: &Session| batch::write(session, steps).await;
-        match self.keep(write).await {
+        match self.keep_steps(steps).await {
             Ok(Written { outcomes, woken }) => {
                 for (sandbox, latest) in woken {
                     self.wakeups.wake(&sandbox, latest);
@@ -164,6 +163,19 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Keeps steps. If it is unclear whether they were kept, the next try finds out: it takes the same
+    /// locks, and then sees their events or does them.
+    async fn keep_steps(&mut self, steps: &[Step]) -> Result<Written, Broken> {
+        let first = async |session: &Session| batch::write(session, steps, Attempt::First).await;
+        let report = match self.keep(first).await {
+            Err(Broken::Unclear(report)) => report,
+            known => return known,
+        };
+        let again =
+            async |session: &Session| batch::write(session, steps, Attempt::AfterUnclear).await;
+        self.keep(again).await.map_err(|_still| Broken::Unclear(report))
     }
 
     async fn settle(&self, outcome: Outcome) -> Result<(), StoreError> {

@@ -4,7 +4,11 @@ use futures_util::future::join_all;
 use model::{event::Sequence, transition::Observation};
 
 use super::{Place, advance, create};
-use crate::{Store, StoreError, sandboxes::PAGE};
+use crate::{
+    Store, StoreError,
+    failpoint::tests::{Told, write_to},
+    sandboxes::PAGE,
+};
 
 fn address(place: &Place) -> &str {
     match place {
@@ -51,4 +55,30 @@ pub(super) async fn broken_connections_are_made_anew_and_nothing_is_missed(place
     let sandbox = advance(&store, &sandbox, Observation::Unused).await;
     watch.changed().await.unwrap();
     assert_eq!(other.sandbox(&sandbox.id).await.unwrap(), Some(sandbox));
+}
+
+/// I1.
+pub(super) async fn what_was_answered_is_kept_whenever_the_process_is_killed(place: Place) {
+    for (failpoint, answered, kept) in [
+        ("s.append=kill:4", 3, 3),
+        ("s.pre_fsync=kill:5", 4, 4),
+        ("s.post_fsync_pre_ack=kill:7", 6, 7),
+    ] {
+        let told = write_to(&place, failpoint).await;
+        assert_eq!(told, Told { answered, refused: vec![], kept }, "{failpoint}");
+        place.tamper("DELETE FROM sandbox_specs; DELETE FROM sandbox_labels").await;
+        place.tamper("DELETE FROM sandboxes; DELETE FROM events").await;
+    }
+}
+
+/// F74: the commit was done and its answer lost; the writer sees that and does nothing twice.
+pub(super) async fn a_commit_whose_answer_is_lost_is_found_out(place: Place) {
+    let told = write_to(&place, "s.post_fsync_pre_ack=error:4").await;
+    assert_eq!(told, Told { answered: 10, refused: vec![], kept: 10 });
+}
+
+/// F58.
+pub(super) async fn a_step_that_cannot_be_appended_is_refused_and_no_other(place: Place) {
+    let told = write_to(&place, "s.append=error:3").await;
+    assert_eq!(told, Told { answered: 9, refused: vec!["Commit".into()], kept: 9 });
 }
