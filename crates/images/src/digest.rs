@@ -34,6 +34,11 @@ impl Digest {
     pub fn hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
+
+    /// Returns the first byte, by which things can be spread evenly.
+    pub(crate) fn first_byte(&self) -> u8 {
+        self.0[0]
+    }
 }
 
 impl FromStr for Digest {

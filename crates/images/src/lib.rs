@@ -8,4 +8,5 @@ pub mod archive;
 pub mod config;
 pub mod digest;
 pub mod reference;
+pub mod store;
 pub mod unpack;

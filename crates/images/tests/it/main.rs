@@ -6,5 +6,6 @@ mod hostile;
 mod overlay;
 mod packing;
 mod random;
+mod store;
 mod tree;
 mod unpacking;
