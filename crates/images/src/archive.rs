@@ -123,6 +123,10 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
+    pub fn get_ref(&self) -> &R {
+        &self.inner
+    }
+
     pub fn into_inner(self) -> R {
         self.inner
     }

@@ -7,6 +7,7 @@
 pub mod archive;
 pub mod config;
 pub mod digest;
+pub mod pull;
 pub mod reference;
 pub mod store;
 pub mod unpack;

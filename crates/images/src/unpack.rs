@@ -9,7 +9,7 @@
 mod entries;
 pub mod error;
 mod names;
-mod stream;
+pub(crate) mod stream;
 mod tree;
 
 use std::{io::Read, os::fd::BorrowedFd};
@@ -102,6 +102,11 @@ pub struct LeftOut {
     pub set_id_bits: u64,
     /// Extended attributes: file capabilities, access lists, labels, and overlay's own.
     pub xattrs: u64,
+}
+
+/// Returns the uncompressed form of an archive, within the limits of size.
+pub fn uncompressed(reader: impl Read, limits: &Limits) -> Result<impl Read, UnpackError> {
+    Metered::new(reader, limits)
 }
 
 /// Unpacks a layer into an empty directory. On an error the directory holds an unknown part of it.

@@ -1,7 +1,9 @@
 //! What one process has unfinished, and what it keeps from being collected.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -39,7 +41,7 @@ impl Session {
 }
 
 fn busy(path: &Path) -> StoreError {
-    files::failed(path)(std::io::ErrorKind::ResourceBusy.into())
+    files::failed(path)(io::ErrorKind::ResourceBusy.into())
 }
 
 /// Returns every session, with its lock if its process is gone.
@@ -96,6 +98,15 @@ impl Store {
         self.write_pin(&pin)?;
         drop(lock);
         Ok(pin)
+    }
+
+    /// Opens a file without a name, for what is only passing through.
+    pub(crate) fn scratch_file(&self) -> io::Result<File> {
+        let path = self.0.session.folder.join(files::unique("scratch"));
+        let mut options = File::options();
+        let file = options.create_new(true).read(true).write(true).mode(0o600).open(&path)?;
+        fs::remove_file(&path)?;
+        Ok(file)
     }
 
     pub(super) fn write_pin(&self, pin: &Pin) -> Result<(), StoreError> {

@@ -82,6 +82,11 @@ impl<R: Read> Read for Decoder<R> {
     }
 }
 
+/// Tells whether an archive begins as one of the compressions that are supported.
+pub(crate) fn is_compressed(start: &[u8]) -> bool {
+    matches!(start, [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..])
+}
+
 /// The uncompressed layer. Reading beyond a limit is an error.
 pub(super) struct Metered<R: Read> {
     decoder: HashingReader<Decoder<R>>,

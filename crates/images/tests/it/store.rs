@@ -40,7 +40,7 @@ fn add_image(store: &Store, name: &str, layers: &[Digest]) -> (Image, Pin) {
 }
 
 /// Returns how many things are in each folder that should be empty.
-fn unfinished(root: &Path) -> (usize, usize) {
+pub(crate) fn unfinished(root: &Path) -> (usize, usize) {
     let count = |folder: &Path| fs::read_dir(folder).unwrap().count();
     let sessions = fs::read_dir(root.join("work")).unwrap();
     (sessions.map(|it| count(&it.unwrap().path())).sum(), count(&root.join("trash")))
