@@ -85,9 +85,15 @@ impl Puller {
         let name = reference.to_string();
         match reference {
             Reference::Host | Reference::Directory(_) => Err(PullError::InPlace(name)),
-            Reference::Archive(path) => self.pull_archive(path, &name, listener).await,
+            Reference::Archive(path) => {
+                let path = path.clone();
+                let file = self.blocking(move |_store| local::open_file(&path)).await?;
+                self.pull_archive(file, &name, listener).await
+            }
             Reference::Layout { path, tag } => {
-                self.pull_layout(path, tag.as_deref(), &name, listener).await
+                let path = path.clone();
+                let folder = self.blocking(move |_store| local::open_folder(&path)).await?;
+                self.pull_layout(folder, tag.as_deref(), &name, listener).await
             }
             Reference::Registry(registry_name) => {
                 self.pull_registry(registry_name, &name, listener).await

@@ -6,8 +6,11 @@ mod saved;
 use std::{
     fs::File,
     io::{self, Read},
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
-    path::Path,
+    os::{
+        fd::OwnedFd,
+        unix::fs::{FileExt as _, OpenOptionsExt as _},
+    },
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -27,16 +30,17 @@ use crate::{digest::Digest, store::Store, unpack};
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
 impl Puller {
-    pub(super) async fn pull_layout(
+    /// Brings in an image of a layout that somebody opened, perhaps with other rights than ours.
+    pub async fn pull_layout(
         &self,
-        path: &Path,
+        folder: OwnedFd,
         tag: Option<&str>,
         name: &str,
         listener: &Listener,
     ) -> Result<Pulled, PullError> {
-        let (path, tag) = (path.to_owned(), tag.map(str::to_owned));
+        let (path, tag) = (PathBuf::from(name), tag.map(str::to_owned));
         let found = self.blocking(move |_store| {
-            let blobs = Blobs::in_folder(&path)?;
+            let blobs = Blobs::in_folder(folder, &path);
             let found = image_in(&blobs, &path, tag.as_deref())?;
             Ok((blobs, found))
         });
@@ -44,16 +48,16 @@ impl Puller {
         self.install(found, &Source::Local(Arc::new(blobs)), name, listener).await
     }
 
-    /// Finds out what an archive is, and brings it in.
-    pub(super) async fn pull_archive(
+    /// Finds out what an archive is that somebody opened, and brings it in.
+    pub async fn pull_archive(
         &self,
-        path: &Path,
+        file: File,
         name: &str,
         listener: &Listener,
     ) -> Result<Pulled, PullError> {
-        let path = path.to_owned();
+        let path = PathBuf::from(name);
         let settings = self.0.settings.clone();
-        let found = self.blocking(move |store| in_archive(store, &path, &settings));
+        let found = self.blocking(move |store| in_archive(store, file, &path, &settings));
         let (blobs, found) = found.await?;
         self.install(found, &Source::Local(Arc::new(blobs)), name, listener).await
     }
@@ -61,10 +65,11 @@ impl Puller {
 
 fn in_archive(
     store: &Store,
+    file: File,
     path: &Path,
     settings: &Settings,
 ) -> Result<(Blobs, Found), PullError> {
-    let file = open(path)?;
+    check_file(&file, path)?;
     let mut start = [0; 4];
     let count = file.read_at(&mut start, 0).map_err(read_error(path))?;
     let is_compressed = unpack::stream::is_compressed(start.get(..count).unwrap_or_default());
@@ -160,15 +165,23 @@ fn several(path: &Path, tags: &[String]) -> PullError {
     PullError::Several { path: path.to_owned(), tags: tags.join(", ") }
 }
 
-/// Opens a regular file. Opening anything else could wait for ever.
-fn open(path: &Path) -> Result<File, PullError> {
-    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
-    let file = File::options().read(true).custom_flags(nonblocking).open(path);
-    let file = file.map_err(read_error(path))?;
+pub(super) fn open_folder(path: &Path) -> Result<OwnedFd, PullError> {
+    let flags = OFlags::DIRECTORY.bits().cast_signed();
+    let folder = File::options().read(true).custom_flags(flags).open(path);
+    Ok(folder.map_err(read_error(path))?.into())
+}
+
+/// Opens a file without waiting for anybody, as opening a pipe would.
+pub(super) fn open_file(path: &Path) -> Result<File, PullError> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    File::options().read(true).custom_flags(flags).open(path).map_err(read_error(path))
+}
+
+fn check_file(file: &File, path: &Path) -> Result<(), PullError> {
     if !file.metadata().map_err(read_error(path))?.is_file() {
         return Err(PullError::NotAnImage { path: path.to_owned(), why: "it is not a file" });
     }
-    Ok(file)
+    Ok(())
 }
 
 fn hashed(reader: &mut impl Read) -> io::Result<(Digest, u64)> {

@@ -75,7 +75,7 @@ async fn one_of_several_images_must_be_named() {
     let name = format!("oci:{}", folder.display());
     let error = bench.pull(&name).await.unwrap_err();
     let expected = format!(
-        "{} holds several images; name one of them: registry.example.com/a:v2, v1",
+        "oci:{} holds several images; name one of them: registry.example.com/a:v2, v1",
         folder.display()
     );
     assert_eq!(chain(&error), expected);
@@ -114,7 +114,7 @@ async fn what_is_no_archive_is_said_to_be_none() {
     assert_eq!(
         chain(&error),
         format!(
-            "cannot read {}: the layer is not a sound archive: the archive ends in the middle of an entry",
+            "cannot read tar:{}: the layer is not a sound archive: the archive ends in the middle of an entry",
             path.display()
         )
     );

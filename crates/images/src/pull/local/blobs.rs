@@ -9,7 +9,10 @@ use std::{
     sync::Arc,
 };
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::{
+    fs::{Mode, OFlags, ResolveFlags, openat2},
+    io::Errno,
+};
 
 use super::{
     super::{
@@ -38,9 +41,8 @@ enum Place {
 }
 
 impl Blobs {
-    pub(super) fn in_folder(path: &Path) -> Result<Self, PullError> {
-        let folder = File::open(path).map_err(read_error(path))?;
-        Ok(Self { place: Place::Folder(folder.into()), path: path.to_owned() })
+    pub(super) fn in_folder(folder: OwnedFd, path: &Path) -> Self {
+        Self { place: Place::Folder(folder), path: path.to_owned() }
     }
 
     pub(super) fn in_archive(file: File, contents: Contents, path: &Path) -> Self {
@@ -123,10 +125,10 @@ impl Blobs {
     fn part_in(&self, folder: &OwnedFd, name: &str) -> Result<Part, PullError> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let rooted = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let path = self.path.join(name);
         let opened = openat2(folder, name, flags, Mode::empty(), rooted);
-        let file = File::from(opened.map_err(|errno| read_error(&path)(errno.into()))?);
-        if !file.metadata().map_err(read_error(&path))?.is_file() {
+        let failed = |errno: Errno| read_error(&self.path.join(name))(errno.into());
+        let file = File::from(opened.map_err(failed)?);
+        if !file.metadata().map_err(read_error(&self.path))?.is_file() {
             return Err(self.missing());
         }
         Ok(Part::whole_of(&Arc::new(file)))
