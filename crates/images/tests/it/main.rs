@@ -4,6 +4,7 @@
 mod differential;
 mod hostile;
 mod imaging;
+mod killing;
 mod local;
 mod overlay;
 mod packing;
@@ -11,5 +12,6 @@ mod pulling;
 mod random;
 mod server;
 mod store;
+mod tls;
 mod tree;
 mod unpacking;

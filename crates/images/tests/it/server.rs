@@ -1,7 +1,7 @@
 //! A registry of a few lines, which can lie, and Debian's, which does not.
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
@@ -10,6 +10,7 @@ use std::{
 };
 
 use images::digest::Digest;
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::imaging::{Built, INDEX, MANIFEST};
 
@@ -38,6 +39,13 @@ pub(crate) struct Fake {
 impl Fake {
     /// The thread ends with the process: a listener that nobody connects to costs nothing.
     pub(crate) fn start(answer: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        Self::start_with(None, answer)
+    }
+
+    pub(crate) fn start_with(
+        tls: Option<Arc<ServerConfig>>,
+        answer: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -45,8 +53,14 @@ impl Fake {
         let answer: Arc<Answering> = Arc::new(answer);
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (answer, log) = (answer.clone(), log.clone());
-                thread::spawn(move || serve(stream, &*answer, &log));
+                let (answer, log, tls) = (answer.clone(), log.clone(), tls.clone());
+                thread::spawn(move || match tls {
+                    None => serve(stream, &*answer, &log),
+                    Some(tls) => {
+                        let connection = ServerConnection::new(tls).unwrap();
+                        serve(StreamOwned::new(connection, stream), &*answer, &log);
+                    }
+                });
             }
         });
         Self { address, asked }
@@ -61,11 +75,15 @@ impl Fake {
     }
 }
 
-fn serve(mut stream: TcpStream, answer: &Answering, log: &Mutex<Vec<Asked>>) {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
+fn serve(mut stream: impl Read + Write, answer: &Answering, log: &Mutex<Vec<Asked>>) {
+    let mut reader = BufReader::new(&mut stream);
     let (mut head, mut line) = (String::new(), String::new());
     while reader.read_line(&mut line).is_ok_and(|count| count > 2) {
         head.push_str(&std::mem::take(&mut line));
+    }
+    if head.is_empty() {
+        // A client that did not like the certificate.
+        return;
     }
     let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
     let asked = Asked { path, head };
