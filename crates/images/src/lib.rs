@@ -5,6 +5,7 @@
 //! knows nothing of sandboxes, of surfaces, or of the database.
 
 pub mod archive;
+pub mod beneath;
 pub mod config;
 pub mod digest;
 pub mod pull;

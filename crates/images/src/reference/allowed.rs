@@ -1,9 +1,6 @@
 //! Which images an operator lets callers choose.
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, path::Path};
 
 use super::{Kind, Reference, name::Name};
 
@@ -27,7 +24,7 @@ pub enum Refusal {
 
 impl Allowed {
     /// Decides over one image by its name alone. A path may still lead elsewhere by symbolic links:
-    /// who opens it does so beneath the prefix.
+    /// who opens it does so with [`crate::beneath::open`] and [`Self::prefix_of`].
     pub fn check(&self, reference: &Reference) -> Result<(), Refusal> {
         let kind = reference.kind();
         if !self.kinds.contains(&kind) {
@@ -44,8 +41,13 @@ impl Allowed {
     }
 
     fn allows_path(&self, path: &Path) -> bool {
-        let mut prefixes = self.prefixes.iter().map(PathBuf::from).filter(|it| it.is_absolute());
-        prefixes.any(|prefix| path.starts_with(prefix))
+        self.prefix_of(path).is_some()
+    }
+
+    /// Returns the prefix that allows a path.
+    pub fn prefix_of(&self, path: &Path) -> Option<&Path> {
+        let mut prefixes = self.prefixes.iter().map(Path::new).filter(|it| it.is_absolute());
+        prefixes.find(|prefix| path.starts_with(prefix))
     }
 
     fn allows_name(&self, name: &Name) -> bool {
