@@ -239,7 +239,23 @@ impl<R: Read> Reader<R> {
         if (bytes.len() as u64) < size {
             return Err(ArchiveError::Truncated);
         }
+        self.check_padding()?;
         Ok(bytes)
+    }
+
+    /// Some readers go by whole blocks and would find more in them than the size says.
+    fn check_padding(&mut self) -> Result<(), ArchiveError> {
+        let mut rest = Vec::new();
+        let mut padding = (&mut self.inner).take(self.padding);
+        padding.read_to_end(&mut rest).map_err(ArchiveError::Read)?;
+        if (rest.len() as u64) < self.padding {
+            return Err(ArchiveError::Truncated);
+        }
+        self.padding = 0;
+        if rest.iter().any(|byte| *byte != 0) {
+            return Err(ArchiveError::Ambiguous("an extended header goes on after its end"));
+        }
+        Ok(())
     }
 
     fn skip(&mut self) -> Result<(), ArchiveError> {

@@ -5,7 +5,9 @@ use std::{fs, io::Write as _};
 use images::unpack::Limits;
 
 use crate::{
-    packing::{BLOCK, Item, directory, extended, file, hard, item, long, pack, seal, symbolic},
+    packing::{
+        BLOCK, Item, directory, extended, file, hard, item, long, pack, record, seal, symbolic,
+    },
     tree::{chain, listing, rules, unpack_to},
 };
 
@@ -170,6 +172,14 @@ fn what_two_readers_could_read_differently_is_refused() {
             "the layer is not a sound archive: the archive ends in the middle of an entry",
         ),
     ]);
+    // A reader that goes by whole blocks finds another name behind the comment.
+    let comment = record("comment", b"x");
+    let (size, data) = (Some(comment.len() as u64), [comment, record("path", b"b")].concat());
+    let hidden = Item { data, size, ..extended(&[]) };
+    assert_refused(&[(
+        &[hidden, file("a", "x")],
+        "the layer is not a sound archive: the archive can be read in two ways: an extended header goes on after its end",
+    )]);
     let lone = [file("a", "").bytes(), vec![0; BLOCK], file("b", "").bytes()].concat();
     assert_eq!(
         attempt(&lone, Limits::default()).unwrap_err(),
