@@ -111,7 +111,7 @@ impl<R: Read> Metered<R> {
             return Err(Limit::Bytes(bytes));
         }
         let compressed = self.decoder.get_ref().compressed();
-        if length > ratio_from && length / ratio > compressed {
+        if length > ratio_from && length > compressed.saturating_mul(ratio) {
             return Err(Limit::Ratio(ratio));
         }
         Ok(())
