@@ -87,7 +87,13 @@ impl Header {
         long_target: Option<&[u8]>,
     ) -> Result<EntryKind, ArchiveError> {
         let target = || long_target.unwrap_or_else(|| text(self.field(157, 100))).to_vec();
+        let was_directory = text(self.field(0, 100)).ends_with(b"/");
         let kind = match self.type_flag() {
+            0 if was_directory != name.ends_with(b"/") => {
+                return Err(ArchiveError::Ambiguous(
+                    "a directory by one name and a file by another",
+                ));
+            }
             // Before there was a type for directories, they were files with a slash at the end.
             0 if name.ends_with(b"/") => EntryKind::Directory,
             b'0' | b'7' if name.ends_with(b"/") => {

@@ -161,6 +161,10 @@ fn what_two_readers_could_read_differently_is_refused() {
             &[file("a/", "x")],
             "the layer is not a sound archive: the archive can be read in two ways: a file with the name of a directory",
         ),
+        (
+            &[long(b'L', "a"), Item { flag: 0, ..file("b/", "x") }],
+            "the layer is not a sound archive: the archive can be read in two ways: a directory by one name and a file by another",
+        ),
         (&[item(b'S', "a")], sparse),
         (&[extended(&[("GNU.sparse.major", b"1")]), file("a", "x")], sparse),
         (
