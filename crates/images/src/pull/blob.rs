@@ -74,6 +74,12 @@ fn write(store: &Store, mut steps: mpsc::Receiver<Step>) -> std::io::Result<(Fil
     Ok((file, hasher.finish()))
 }
 
+/// What ended a part of a blob.
+enum Ended {
+    Answer,
+    Writer,
+}
+
 /// A blob on its way.
 pub(super) struct Fetch<'pull> {
     pub(super) registry: &'pull Registry<'pull>,
@@ -100,8 +106,10 @@ impl Fetch<'_> {
         loop {
             let before = received;
             let broken = match self.part(writer, &mut received).await {
-                Ok(()) if received == self.blob.size => return Ok(()),
-                Ok(()) => self.wrong_size(received),
+                // Why the writer takes no more is told when it is finished.
+                Ok(Ended::Writer) => return Ok(()),
+                Ok(Ended::Answer) if received == self.blob.size => return Ok(()),
+                Ok(Ended::Answer) => self.wrong_size(received),
                 Err(error) if error.is_passing() => error,
                 Err(error) => return Err(error),
             };
@@ -113,9 +121,8 @@ impl Fetch<'_> {
         }
     }
 
-    /// Fetches from where we are until the connection ends. A writer that failed ends it too; its
-    /// own error is told when it is finished.
-    async fn part(&self, writer: &Writer, received: &mut u64) -> Result<(), PullError> {
+    /// Fetches from where we are until the answer ends.
+    async fn part(&self, writer: &Writer, received: &mut u64) -> Result<Ended, PullError> {
         let what = format!("blobs/{}", self.blob.digest);
         let mut answer = self.registry.get(&what, *received).await?;
         let continues = format!("bytes {received}-");
@@ -124,8 +131,7 @@ impl Fetch<'_> {
         if *received > 0 && !is_rest {
             *received = 0;
             if !writer.send(Step::Restart).await {
-                *received = self.blob.size;
-                return Ok(());
+                return Ok(Ended::Writer);
             }
         }
         while let Some(piece) = answer.next().await? {
@@ -135,12 +141,11 @@ impl Fetch<'_> {
                 return Err(self.wrong_size(*received));
             }
             if !writer.send(Step::Piece(piece)).await {
-                *received = self.blob.size;
-                return Ok(());
+                return Ok(Ended::Writer);
             }
             self.tell(*received);
         }
-        Ok(())
+        Ok(Ended::Answer)
     }
 
     fn tell(&self, done: u64) {
