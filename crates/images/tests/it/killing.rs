@@ -1,4 +1,4 @@
-//! Several processes on one store, and processes that are killed.
+//! Several processes on one store, processes that are killed, and disks that are full.
 
 use std::{
     env, fs,
@@ -10,7 +10,7 @@ use std::{
 use images::{
     digest::Digest,
     pull::{Puller, Settings},
-    store::Store,
+    store::{InUse, Store},
     unpack::{Limits, unpack},
 };
 use tokio::sync::mpsc;
@@ -20,6 +20,7 @@ use crate::{
     packing::{Item, file, pack},
     server::{Fake, honest},
     store::{form, unfinished},
+    tree::chain,
 };
 
 /// Where the child of a test finds its store, and what it shall pull.
@@ -103,4 +104,48 @@ fn processes_that_want_the_same_layer_fetch_it_once() {
         assert_eq!(server.count(&layer), 1);
     }
     assert_eq!(unfinished(folder.path()), (0, 0));
+}
+
+fn pull_onto_a_full_disk(root: &str, image: &str) {
+    let store = Store::open(Path::new(root), form()).unwrap();
+    let puller = Puller::new(store, Settings::default());
+    let (listener, _events) = mpsc::channel(1);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let pulled = runtime.block_on(puller.pull(&image.parse().unwrap(), &listener));
+    let error = chain(&pulled.unwrap_err());
+    assert!(error.contains("No space left on device"), "{error}");
+    assert_eq!(unfinished(Path::new(root)), (0, 0));
+    assert_eq!(puller.store().collect(&InUse::default()).unwrap().layers, 0);
+}
+
+#[test]
+fn a_full_disk_is_told_and_leaves_nothing() {
+    if let (Ok(root), Ok(image)) = (env::var(STORE), env::var(IMAGE)) {
+        return pull_onto_a_full_disk(&root, &image);
+    }
+    // One does not fit while it is fetched, and the other when it is unpacked.
+    let noise = (0..50_000_u32).flat_map(|it| Digest::of(&it.to_be_bytes()).hex().into_bytes());
+    let noise: Vec<u8> = noise.collect();
+    let mut sizes = Vec::new();
+    for content in [noise, vec![0; 3_000_000]] {
+        let built = build(&[vec![file("a", content)]]);
+        sizes.push(built.layers[0].len());
+        let server = Fake::start(move |asked| honest(&built, asked));
+        let folder = tempfile::tempdir().unwrap();
+        let script =
+            "mount -t tmpfs -o size=1m,mode=700 tmpfs \"$1\" && exec \"$2\" --exact \"$3\"";
+        let name = "killing::a_full_disk_is_told_and_leaves_nothing";
+        let output = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
+            .arg(folder.path())
+            .arg(env::current_exe().unwrap())
+            .arg(name)
+            .env(STORE, folder.path())
+            .env(IMAGE, format!("{}/a", server.address))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        assert_eq!(server.count("/manifests/"), 1, "the child of this test did nothing");
+    }
+    assert!(sizes[0] > 1 << 20 && sizes[1] < 1 << 19, "{sizes:?}");
 }
