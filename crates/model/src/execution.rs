@@ -80,7 +80,8 @@ pub enum Stream {
 }
 
 /// How the main process of an execution ended, by the kernel's word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Exit {
     Code(i32),
     Signal(i32),

@@ -4,7 +4,14 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod admission;
+pub mod event;
+pub mod exec;
 pub mod execution;
+pub mod ids;
+pub mod life;
 pub mod limits;
 pub mod pools;
+pub mod sandbox;
+pub mod spec;
+pub mod transition;
 pub mod units;

@@ -1,6 +1,9 @@
 //! Quantities that carry their unit in the type.
 
-use std::fmt;
+use std::{
+    fmt,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -45,5 +48,37 @@ impl fmt::Display for ByteSize {
         } else {
             write!(f, "{} bytes", self.0)
         }
+    }
+}
+
+/// A time of day to the millisecond, as it is kept and shown. Never used to put events in order.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// Returns that many milliseconds after the beginning of 1970.
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+}
+
+/// A time before 1970 becomes the beginning of 1970: such a clock is wrong anyway.
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(timestamp: Timestamp) -> Self {
+        UNIX_EPOCH + Duration::from_millis(u64::try_from(timestamp.0).unwrap_or(0))
     }
 }

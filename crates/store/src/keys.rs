@@ -2,6 +2,8 @@
 
 use std::{fmt, time::SystemTime};
 
+use model::units::Timestamp;
+
 /// Names a key. `key_…` on the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyId(pub String);
@@ -44,6 +46,20 @@ pub enum Role {
     User,
 }
 
+impl Role {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Broker => "broker",
+            Self::User => "user",
+        }
+    }
+
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        [Self::Admin, Self::Broker, Self::User].into_iter().find(|role| role.text() == text)
+    }
+}
+
 /// Who acts with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
@@ -57,10 +73,35 @@ pub enum ActorKind {
     Agent,
 }
 
+impl ActorKind {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Human => "human",
+            Self::Agent => "agent",
+        }
+    }
+
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        [Self::Human, Self::Agent].into_iter().find(|kind| kind.text() == text)
+    }
+}
+
 /// What revoking a key did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Revocation {
     Done,
     DoneBefore,
     NoSuchKey,
+}
+
+/// The columns of a key, in every backend.
+pub(crate) const COLUMNS: &str =
+    "id, name, tenant, role, actor_type, actor_id, last_four, created_at, revoked_at, hash";
+
+pub(crate) fn millis(time: SystemTime) -> i64 {
+    Timestamp::from(time).as_millis()
+}
+
+pub(crate) fn from_millis(millis: i64) -> SystemTime {
+    Timestamp::from_millis(millis).into()
 }

@@ -1,45 +1,50 @@
 //! Keeps state behind one [`Store`]. The only crate that has SQL; nothing of it leaks out.
 
+mod command;
+mod error;
+mod failpoint;
 pub mod keys;
 pub mod lock;
+mod postgres;
+mod row;
+pub mod sandboxes;
 mod sqlite;
 #[cfg(test)]
 mod suite;
+pub mod watch;
 
-use std::{io, path::Path, path::PathBuf, time::SystemTime};
+use std::{path::Path, time::SystemTime};
 
-use keys::{ApiKey, KeyHash, KeyId, Revocation};
+use model::{
+    event::Sequence,
+    ids::{ExecId, NodeId, SandboxId, Tenant},
+    sandbox::Sandbox,
+    transition::{Creation, Transition},
+    units::Timestamp,
+};
+
+pub use self::error::StoreError;
+use self::{
+    keys::{ApiKey, KeyHash, KeyId, Revocation},
+    sandboxes::{Events, ExecAt, Filter, Health, Page},
+    watch::Watch,
+};
 
 /// Where state is kept. Cheap to clone; all clones are the same store.
 #[derive(Clone, Debug)]
 pub enum Store {
     Sqlite(sqlite::Sqlite),
+    Postgres(postgres::Postgres),
 }
 
-/// Why something could not be kept or found.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    #[error("cannot open the store {path}")]
-    Open { path: PathBuf, source: rusqlite::Error },
-    #[error(
-        "the store has schema version {found}, this program knows up to {known}: \
-         it was written by a newer version; use that one"
-    )]
-    Newer { found: i64, known: i64 },
-    #[error("the store is damaged: {report}")]
-    Damaged { report: String },
-    #[error("cannot commit to the store: {report}")]
-    Commit { report: String },
-    #[error("{what} exists already")]
-    Conflict { what: &'static str },
-    #[error("a row of {table} cannot be understood")]
-    Row { table: &'static str },
-    #[error("cannot read or write the store")]
-    Database(#[from] rusqlite::Error),
-    #[error("cannot start the thread of the store")]
-    Thread(#[source] io::Error),
-    #[error("the store is closed")]
-    Closed,
+/// Hands a call to the backend.
+macro_rules! backend {
+    ($store:expr, $backend:ident => $call:expr) => {
+        match $store {
+            Self::Sqlite($backend) => $call,
+            Self::Postgres($backend) => $call,
+        }
+    };
 }
 
 impl Store {
@@ -48,38 +53,126 @@ impl Store {
         sqlite::Sqlite::open(path).map(Self::Sqlite)
     }
 
+    /// Connects to the database at this address (`postgres://…`), which any number of daemons may
+    /// share, and brings its schema up to date.
+    pub async fn connect(address: &str) -> Result<Self, StoreError> {
+        postgres::Postgres::connect(address).await.map(Self::Postgres)
+    }
+
+    /// Says whether writes are still taken.
+    pub fn health(&self) -> Health {
+        backend!(self, backend => backend.health())
+    }
+
     /// Keeps a new key.
     pub async fn create_key(&self, key: ApiKey, hash: KeyHash) -> Result<(), StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.create_key(key, hash).await,
-        }
+        backend!(self, backend => backend.commands().create_key(key, hash).await)
     }
 
     /// Returns every key with its hash, oldest first, revoked ones too.
     pub async fn keys(&self) -> Result<Vec<(ApiKey, KeyHash)>, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.keys().await,
-        }
+        backend!(self, backend => backend.keys().await)
     }
 
     /// Returns the key that has this hash, revoked or not.
     pub async fn key_by_hash(&self, hash: KeyHash) -> Result<Option<ApiKey>, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.key_by_hash(hash).await,
-        }
+        backend!(self, backend => backend.key_by_hash(hash).await)
     }
 
     /// Marks a key as revoked. The time of the first revocation stays.
     pub async fn revoke_key(&self, id: KeyId, at: SystemTime) -> Result<Revocation, StoreError> {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.revoke_key(id, at).await,
-        }
+        backend!(self, backend => backend.commands().revoke_key(id, at).await)
+    }
+
+    /// Keeps a new sandbox and its first event. An id or alias that was ever used is a
+    /// [`StoreError::Conflict`].
+    pub async fn create_sandbox(&self, creation: Creation) -> Result<(), StoreError> {
+        sandboxes::check_labels(&creation)?;
+        backend!(self, backend => backend.commands().create_sandbox(creation).await)
+    }
+
+    /// Keeps the next step of a sandbox: state, events and execs together or not at all. If it has
+    /// gone on meanwhile, the answer is [`StoreError::Stale`] with what it is now; if the exec that
+    /// starts has an id that was ever used, [`StoreError::Conflict`].
+    pub async fn change_sandbox(&self, transition: Transition) -> Result<(), StoreError> {
+        backend!(self, backend => backend.commands().change(transition).await)
+    }
+
+    /// Returns a sandbox, deleted or not, until it is purged.
+    pub async fn sandbox(&self, id: &SandboxId) -> Result<Option<Sandbox>, StoreError> {
+        backend!(self, backend => backend.sandbox(id.clone()).await)
+    }
+
+    /// Returns the sandbox of this tenant that has this alias or id.
+    pub async fn find_sandbox(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        backend!(self, backend => backend.find(tenant.clone(), name.to_owned()).await)
+    }
+
+    /// Returns sandboxes of a tenant, newest first, then by id.
+    pub async fn sandboxes(&self, filter: Filter) -> Result<Page, StoreError> {
+        backend!(self, backend => backend.list(filter).await)
+    }
+
+    /// Returns everything on a node that has not come to its end, oldest first, on one page.
+    pub async fn unfinished_sandboxes(&self, node: &NodeId) -> Result<Page, StoreError> {
+        backend!(self, backend => backend.unfinished(node.clone()).await)
+    }
+
+    /// Returns events of a sandbox that follow this one, in order and without a gap. What is no
+    /// longer or not yet there is [`StoreError::OutOfRange`].
+    pub async fn events(
+        &self,
+        sandbox: &SandboxId,
+        after: Sequence,
+        limit: u32,
+    ) -> Result<Events, StoreError> {
+        backend!(self, backend => backend.events(sandbox.clone(), after, limit).await)
+    }
+
+    /// Follows a sandbox, whether it exists or not.
+    pub fn watch(&self, sandbox: &SandboxId) -> Watch {
+        backend!(self, backend => backend.watch(sandbox.clone()))
+    }
+
+    /// Returns an exec of this tenant.
+    pub async fn exec(&self, tenant: &Tenant, id: &ExecId) -> Result<Option<ExecAt>, StoreError> {
+        backend!(self, backend => backend.exec(tenant.clone(), id.clone()).await)
+    }
+
+    /// Returns the execs of a tenant that run, in one sandbox or in all, by id.
+    pub async fn running_execs(
+        &self,
+        tenant: &Tenant,
+        sandbox: Option<&SandboxId>,
+    ) -> Result<Vec<ExecAt>, StoreError> {
+        backend!(self, backend => backend.running_execs(tenant.clone(), sandbox.cloned()).await)
+    }
+
+    /// Forgets the events of a sandbox before this one, but never its last.
+    pub async fn trim_events(
+        &self,
+        sandbox: &SandboxId,
+        keep_from: Sequence,
+    ) -> Result<(), StoreError> {
+        backend!(self, backend => backend.commands().trim(sandbox.clone(), keep_from).await)
+    }
+
+    /// Forgets sandboxes that ended before that time, with their events and execs, the oldest
+    /// first, at most so many. Their ids and aliases stay taken.
+    pub async fn purge_sandboxes(
+        &self,
+        ended_before: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<SandboxId>, StoreError> {
+        backend!(self, backend => backend.commands().purge(ended_before, limit).await)
     }
 
     /// Writes out what is left and closes. Later calls on any clone answer [`StoreError::Closed`].
     pub async fn close(&self) {
-        match self {
-            Self::Sqlite(sqlite) => sqlite.close().await,
-        }
+        backend!(self, backend => backend.close().await);
     }
 }

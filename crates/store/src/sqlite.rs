@@ -1,159 +1,427 @@
-//! SQLite on one thread of its own. Commands queue up for it; all that wait are carried out in
-//! one transaction, so that the disk is awaited once for many (group commit), and each caller is
-//! answered only after that transaction is on disk.
+//! SQLite. One thread writes: commands queue up for it, and all that wait are carried out in one
+//! transaction, so that the disk is awaited once for many (group commit). Each caller is answered
+//! only after that transaction is on disk. Other threads read.
 
+mod identity;
 mod keys;
+mod readers;
+mod reads;
+mod reserve;
+mod sandboxes;
 mod schema;
 
-use std::{path::Path, thread, time::SystemTime};
-
-use rusqlite::{Connection, TransactionBehavior};
-use tokio::sync::{mpsc, oneshot};
-
-use crate::{
-    StoreError,
-    keys::{ApiKey, KeyHash, KeyId, Revocation},
+use std::{
+    fs::OpenOptions,
+    io,
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+    sync::{Arc, OnceLock},
+    thread,
 };
 
-/// Callers wait when this many commands are queued.
-const QUEUE: usize = 1024;
-/// The most commands in one transaction.
-const BATCH: usize = 1024;
+use model::{
+    event::Sequence,
+    ids::{ExecId, NodeId, SandboxId, Tenant},
+    sandbox::Sandbox,
+};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
+use tokio::sync::{mpsc, oneshot};
 
-/// The way to the thread.
+use self::{identity::Identity, readers::Readers, reserve::Reserve};
+use crate::{
+    StoreError,
+    command::{BATCH, Command, Commands, Reply},
+    failpoint,
+    keys::{ApiKey, KeyHash},
+    sandboxes::{Events, ExecAt, Filter, Health, Page},
+    watch::{Wakeups, Watch},
+};
+
+/// The way to the threads.
 #[derive(Clone, Debug)]
 pub struct Sqlite {
-    commands: mpsc::Sender<Command>,
-}
-
-type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
-
-#[derive(Debug)]
-enum Command {
-    CreateKey(ApiKey, KeyHash, Reply<()>),
-    Keys(Reply<Vec<(ApiKey, KeyHash)>>),
-    KeyByHash(KeyHash, Reply<Option<ApiKey>>),
-    RevokeKey(KeyId, SystemTime, Reply<Revocation>),
-    Close(oneshot::Sender<()>),
+    commands: Commands,
+    readers: Readers,
+    wakeups: Wakeups,
+    /// Set once, when a write went wrong for good: why.
+    stopped: Arc<OnceLock<String>>,
 }
 
 impl Sqlite {
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
         let cannot_open = |source| StoreError::Open { path: path.to_owned(), source };
+        hide(path)?;
         let mut connection = Connection::open(path).map_err(cannot_open)?;
+        connection.set_prepared_statement_cache_capacity(64);
         schema::prepare(&mut connection)?;
-        let (commands, queue) = mpsc::channel(QUEUE);
-        thread::Builder::new()
-            .name("store".into())
-            .spawn(move || write(connection, queue))
-            .map_err(StoreError::Thread)?;
-        Ok(Self { commands })
+        Self::start(connection, path)
     }
 
-    pub(crate) async fn create_key(&self, key: ApiKey, hash: KeyHash) -> Result<(), StoreError> {
-        self.ask(|reply| Command::CreateKey(key, hash, reply)).await
+    fn start(connection: Connection, path: &Path) -> Result<Self, StoreError> {
+        let readers = Readers::open(path)?;
+        let (commands, queue) = Commands::channel();
+        let (wakeups, stopped) = (Wakeups::default(), Arc::default());
+        let writer = Writer {
+            connection,
+            identity: Identity::of(path),
+            reserve: Reserve::beside(path),
+            wakeups: wakeups.clone(),
+            stopped: Arc::clone(&stopped),
+        };
+        thread::Builder::new()
+            .name("store".into())
+            .spawn(move || writer.run(queue))
+            .map_err(StoreError::Thread)?;
+        Ok(Self { commands, readers, wakeups, stopped })
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        match self.stopped.get() {
+            None => Health::Good,
+            Some(report) => Health::ReadOnly { report: report.clone() },
+        }
+    }
+
+    pub(crate) fn watch(&self, sandbox: SandboxId) -> Watch {
+        self.wakeups.watch(sandbox)
     }
 
     pub(crate) async fn keys(&self) -> Result<Vec<(ApiKey, KeyHash)>, StoreError> {
-        self.ask(Command::Keys).await
+        self.readers.ask(keys::all).await
     }
 
     pub(crate) async fn key_by_hash(&self, hash: KeyHash) -> Result<Option<ApiKey>, StoreError> {
-        self.ask(|reply| Command::KeyByHash(hash, reply)).await
+        self.readers.ask(move |connection| keys::by_hash(connection, &hash)).await
     }
 
-    pub(crate) async fn revoke_key(
+    pub(crate) async fn sandbox(&self, id: SandboxId) -> Result<Option<Sandbox>, StoreError> {
+        self.readers.ask(move |connection| reads::sandbox(connection, &id)).await
+    }
+
+    pub(crate) async fn find(
         &self,
-        id: KeyId,
-        at: SystemTime,
-    ) -> Result<Revocation, StoreError> {
-        self.ask(|reply| Command::RevokeKey(id, at, reply)).await
+        tenant: Tenant,
+        name: String,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        self.readers.ask(move |connection| reads::find(connection, &tenant, &name)).await
+    }
+
+    pub(crate) async fn list(&self, filter: Filter) -> Result<Page, StoreError> {
+        self.readers.ask(move |connection| reads::list(connection, &filter)).await
+    }
+
+    pub(crate) async fn unfinished(&self, node: NodeId) -> Result<Page, StoreError> {
+        self.readers.ask(move |connection| reads::unfinished(connection, &node)).await
+    }
+
+    pub(crate) async fn events(
+        &self,
+        id: SandboxId,
+        after: Sequence,
+        limit: u32,
+    ) -> Result<Events, StoreError> {
+        self.readers.ask(move |connection| reads::events(connection, &id, after, limit)).await
+    }
+
+    pub(crate) async fn exec(
+        &self,
+        tenant: Tenant,
+        id: ExecId,
+    ) -> Result<Option<ExecAt>, StoreError> {
+        self.readers.ask(move |connection| reads::exec(connection, &tenant, &id)).await
+    }
+
+    pub(crate) async fn running_execs(
+        &self,
+        tenant: Tenant,
+        sandbox: Option<SandboxId>,
+    ) -> Result<Vec<ExecAt>, StoreError> {
+        let read = move |connection: &Connection| {
+            reads::running_execs(connection, &tenant, sandbox.as_ref())
+        };
+        self.readers.ask(read).await
     }
 
     pub(crate) async fn close(&self) {
-        let (reply, closed) = oneshot::channel();
-        if self.commands.send(Command::Close(reply)).await.is_ok() {
-            // An error means that the thread has ended, which is what is asked for.
-            let _ = closed.await;
-        }
+        self.readers.close().await;
+        self.commands.close().await;
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        self.commands.send(command(reply)).await.map_err(|_closed| StoreError::Closed)?;
-        answer.await.map_err(|_closed| StoreError::Closed)?
+    pub(crate) fn commands(&self) -> &Commands {
+        &self.commands
     }
 }
 
-/// Carries out commands until it is told to close, or nobody is left to send any.
-fn write(mut connection: Connection, mut queue: mpsc::Receiver<Command>) {
-    let mut batch = Vec::with_capacity(BATCH);
-    while queue.blocking_recv_many(&mut batch, BATCH) > 0 {
-        if let Some(closed) = commit(&mut connection, &mut batch) {
-            queue.close();
-            finish(connection);
-            // Nobody waits any more if the receiver is gone.
-            let _ = closed.send(());
-            return;
+/// Makes the file one that only its owner can read, because specs hold secrets. Its log gets the
+/// same rights from SQLite.
+fn hide(path: &Path) -> Result<(), StoreError> {
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(StoreError::Make { path: path.to_owned(), source: error })
         }
+        Ok(_) | Err(_) => Ok(()),
     }
-    finish(connection);
 }
 
-fn finish(connection: Connection) {
-    if let Err(error) = connection.execute_batch("PRAGMA optimize") {
-        tracing::warn!(%error, "cannot optimize the store before closing");
-    }
-    if let Err((_, error)) = connection.close() {
-        tracing::warn!(%error, "cannot close the store cleanly");
-    }
+/// The one thread that writes.
+struct Writer {
+    connection: Connection,
+    identity: Identity,
+    reserve: Reserve,
+    wakeups: Wakeups,
+    stopped: Arc<OnceLock<String>>,
 }
 
 /// An answer that waits for the commit: sent with the commit's error if that failed.
 type Answer = Box<dyn FnOnce(Result<(), StoreError>)>;
 
-/// Carries out a batch in one transaction. Returns whom to tell if it says to close.
-fn commit(connection: &mut Connection, batch: &mut Vec<Command>) -> Option<oneshot::Sender<()>> {
-    let mut answers: Vec<Answer> = Vec::with_capacity(batch.len());
-    let mut close = None;
-    let committed = (|| {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        for command in batch.drain(..) {
-            match command {
-                Command::CreateKey(key, hash, reply) => {
-                    answers.push(hold(reply, keys::create(&transaction, &key, &hash)));
-                }
-                Command::Keys(reply) => answers.push(hold(reply, keys::all(&transaction))),
-                Command::KeyByHash(hash, reply) => {
-                    answers.push(hold(reply, keys::by_hash(&transaction, &hash)));
-                }
-                Command::RevokeKey(id, at, reply) => {
-                    answers.push(hold(reply, keys::revoke(&transaction, &id, at)));
-                }
-                Command::Close(reply) => close = Some(reply),
-            }
-        }
-        transaction.commit()
-    })();
-    // Without a transaction the batch is dropped here, and its callers see a closed store.
-    batch.clear();
-    let failed = committed.err().map(|error| {
-        tracing::error!(%error, commands = answers.len(), "cannot commit to the store");
-        error.to_string()
-    });
-    for answer in answers {
-        match &failed {
-            None => answer(Ok(())),
-            Some(report) => answer(Err(StoreError::Commit { report: report.clone() })),
-        }
-    }
-    close
+/// What a transaction will have done.
+#[derive(Default)]
+struct Batch {
+    answers: Vec<Answer>,
+    woken: Vec<(SandboxId, Sequence)>,
+    close: Option<oneshot::Sender<()>>,
 }
 
-/// Keeps a command's answer until its transaction is on disk.
-fn hold<T: 'static>(reply: Reply<T>, result: Result<T, StoreError>) -> Answer {
-    Box::new(move |committed| {
-        // A caller that has gone away needs no answer.
-        let _ = reply.send(committed.and(result));
-    })
+/// Why nothing of a transaction was kept.
+#[derive(Clone, Debug)]
+enum Broken {
+    /// It can be tried again.
+    Refused(String),
+    Full,
+    /// The disk can't be trusted after this.
+    Stop(String),
 }
+
+impl Writer {
+    /// Carries out commands until it is told to close, or nobody is left to send any.
+    fn run(mut self, mut queue: mpsc::Receiver<Command>) {
+        let mut commands = Vec::with_capacity(BATCH);
+        while queue.blocking_recv_many(&mut commands, BATCH) > 0 {
+            if let Some(closed) = self.commit(&mut commands) {
+                queue.close();
+                self.finish();
+                // Nobody waits any more if the receiver is gone.
+                let _ = closed.send(());
+                return;
+            }
+        }
+        self.finish();
+    }
+
+    fn finish(self) {
+        self.wakeups.close();
+        if let Err(error) = self.connection.execute_batch("PRAGMA optimize") {
+            tracing::warn!(%error, "cannot optimize the store before closing");
+        }
+        if let Err((_, error)) = self.connection.close() {
+            tracing::warn!(%error, "cannot close the store cleanly");
+        }
+    }
+
+    /// Carries out a batch in one transaction. Returns whom to tell if it says to close.
+    fn commit(&mut self, commands: &mut Vec<Command>) -> Option<oneshot::Sender<()>> {
+        if !self.reserve.is_there() {
+            refuse_new_work(commands);
+        }
+        let mut batch = Batch::default();
+        let kept = match self.stopped.get() {
+            Some(report) => Err(Broken::Stop(report.clone())),
+            None => keep(&mut self.connection, &self.identity, commands, &mut batch),
+        };
+        // What was not taken up gets the same answer as what was.
+        for command in commands.drain(..) {
+            batch.refuse(command);
+        }
+        match kept {
+            Ok(()) => self.tell(&mut batch),
+            Err(broken) => {
+                if matches!(broken, Broken::Full) {
+                    self.reserve.release();
+                }
+                self.tell_broken(&mut batch, &broken);
+            }
+        }
+        batch.close
+    }
+
+    fn tell(&self, batch: &mut Batch) {
+        for (sandbox, latest) in batch.woken.drain(..) {
+            self.wakeups.wake(&sandbox, latest);
+        }
+        for answer in batch.answers.drain(..) {
+            answer(Ok(()));
+        }
+    }
+
+    fn tell_broken(&self, batch: &mut Batch, broken: &Broken) {
+        tracing::error!(reason = ?broken, commands = batch.answers.len(), "cannot commit to the store");
+        if let Broken::Stop(report) = broken {
+            self.stopped.get_or_init(|| report.clone());
+        }
+        for answer in batch.answers.drain(..) {
+            answer(Err(match broken {
+                Broken::Refused(report) => StoreError::Commit { report: report.clone() },
+                Broken::Full => StoreError::Full,
+                Broken::Stop(report) => StoreError::ReadOnly { report: report.clone() },
+            }));
+        }
+    }
+}
+
+/// Answers those who want more of a disk that is full, and leaves those who end something or tell
+/// what has happened.
+fn refuse_new_work(commands: &mut Vec<Command>) {
+    for command in commands.extract_if(.., |command| command.is_new_work()) {
+        let mut batch = Batch::default();
+        batch.refuse(command);
+        for answer in batch.answers {
+            answer(Err(StoreError::Full));
+        }
+    }
+}
+
+/// Carries out commands in one transaction and puts it on disk.
+fn keep(
+    connection: &mut Connection,
+    identity: &Identity,
+    commands: &mut Vec<Command>,
+    batch: &mut Batch,
+) -> Result<(), Broken> {
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(|error| Broken::by(&error, At::Statement))?;
+    for command in commands.drain(..) {
+        batch.carry_out(&transaction, command)?;
+    }
+    failpoint::pass("s.pre_fsync").map_err(Broken::Stop)?;
+    transaction.commit().map_err(|error| Broken::by(&error, At::Commit))?;
+    // A file that is no longer under its name is found by nobody after a restart.
+    identity.check().map_err(Broken::Stop)?;
+    failpoint::pass("s.post_fsync_pre_ack").map_err(Broken::Stop)
+}
+
+impl Batch {
+    fn carry_out(&mut self, transaction: &Transaction<'_>, command: Command) -> Result<(), Broken> {
+        match command {
+            Command::CreateKey(key, hash, reply) => {
+                self.hold(reply, keys::create(transaction, &key, &hash))
+            }
+            Command::RevokeKey(id, at, reply) => {
+                self.hold(reply, keys::revoke(transaction, &id, at))
+            }
+            Command::CreateSandbox(creation, reply) => {
+                let created = sandboxes::create(transaction, &creation);
+                let sandbox = creation.into_sandbox();
+                self.wake_if(&created, sandbox.id, sandbox.life.sequence);
+                self.hold(reply, created)
+            }
+            Command::Change(transition, reply) => {
+                let changed = sandboxes::change(transaction, &transition);
+                let latest = transition.life().sequence;
+                self.wake_if(&changed, transition.sandbox().clone(), latest);
+                self.hold(reply, changed)
+            }
+            Command::Trim(id, keep_from, reply) => {
+                self.hold(reply, sandboxes::trim(transaction, &id, keep_from))
+            }
+            Command::Purge(before, limit, reply) => {
+                let purged = sandboxes::purge(transaction, before, limit);
+                for sandbox in purged.iter().flatten() {
+                    self.woken.push((sandbox.clone(), Sequence::ZERO));
+                }
+                self.hold(reply, purged)
+            }
+            Command::Close(reply) => {
+                self.close = Some(reply);
+                Ok(())
+            }
+        }
+    }
+
+    fn wake_if(&mut self, done: &Result<(), StoreError>, sandbox: SandboxId, latest: Sequence) {
+        if done.is_ok() {
+            self.woken.push((sandbox, latest));
+        }
+    }
+
+    /// Keeps an answer until its transaction is on disk. A refusal leaves the transaction as it
+    /// was; any other error spoils all of it.
+    fn hold<T: 'static>(
+        &mut self,
+        reply: Reply<T>,
+        result: Result<T, StoreError>,
+    ) -> Result<(), Broken> {
+        let spoiled = match &result {
+            Ok(_)
+            | Err(
+                StoreError::Conflict { .. }
+                | StoreError::NotFound { .. }
+                | StoreError::Stale { .. }
+                | StoreError::Damaged { .. },
+            ) => Ok(()),
+            Err(StoreError::Database(error)) => Err(Broken::by(error, At::Statement)),
+            Err(other) => Err(Broken::Refused(other.to_string())),
+        };
+        self.answers.push(Box::new(move |committed| {
+            // A caller that has gone away needs no answer.
+            let _ = reply.send(committed.and(result));
+        }));
+        spoiled
+    }
+
+    /// Keeps the place of a command that was not carried out.
+    fn refuse(&mut self, command: Command) {
+        fn held<T: 'static>(reply: Reply<T>) -> Answer {
+            Box::new(move |broken| {
+                let _ = reply.send(Err(broken.err().unwrap_or(StoreError::Closed)));
+            })
+        }
+        self.answers.push(match command {
+            Command::CreateKey(_, _, reply)
+            | Command::CreateSandbox(_, reply)
+            | Command::Change(_, reply)
+            | Command::Trim(_, _, reply) => held(reply),
+            Command::RevokeKey(_, _, reply) => held(reply),
+            Command::Purge(_, _, reply) => held(reply),
+            Command::Close(reply) => {
+                self.close = Some(reply);
+                return;
+            }
+        });
+    }
+}
+
+/// Where an error came up.
+#[derive(Clone, Copy)]
+enum At {
+    Statement,
+    Commit,
+}
+
+impl Broken {
+    fn by(error: &rusqlite::Error, at: At) -> Self {
+        match (error.sqlite_error_code(), at) {
+            (Some(ErrorCode::DiskFull), _) => Self::Full,
+            (Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked), _) => {
+                Self::Refused(error.to_string())
+            }
+            (
+                Some(
+                    ErrorCode::SystemIoFailure
+                    | ErrorCode::DatabaseCorrupt
+                    | ErrorCode::NotADatabase
+                    | ErrorCode::ReadOnly
+                    | ErrorCode::CannotOpen,
+                ),
+                _,
+            )
+            | (_, At::Commit) => Self::Stop(error.to_string()),
+            (_, At::Statement) => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,126 +1,225 @@
 //! Every promise of the store once, run for each backend.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+mod database;
+mod keys;
+mod sandboxes;
+mod server;
+mod together;
 
-use crate::{
-    Store, StoreError,
-    keys::{Actor, ActorKind, ApiKey, KeyHash, KeyId, Revocation, Role},
+use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc};
+
+use futures_util::{FutureExt as _, future::BoxFuture};
+use model::{
+    sandbox::{Request, Sandbox},
+    spec::SandboxSpec,
+    transition::{Answer, Creation, Observation},
+    units::Timestamp,
 };
 
-/// Runs each promise on a fresh store of one backend, as a test of its own.
-macro_rules! store_suite {
-    ($backend:ident, $open:expr; $($promise:ident),* $(,)?) => {
-        mod $backend {
-            $(#[tokio::test]
-            async fn $promise() {
-                let directory = tempfile::tempdir().unwrap();
-                let open = $open;
-                super::$promise(&|| open(directory.path())).await;
-            })*
+use crate::Store;
+
+/// Where a store of one promise is, so that it can be opened again, and its rows be tampered with.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    Sqlite { path: PathBuf, _directory: Arc<tempfile::TempDir> },
+    Postgres { address: String },
+}
+
+impl Place {
+    pub(crate) fn sqlite() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self::Sqlite { path: directory.path().join("s.db"), _directory: Arc::new(directory) }
+    }
+
+    /// Opens the store, once more if it is open.
+    pub(crate) async fn open(&self) -> Store {
+        match self {
+            Self::Sqlite { path, .. } => Store::open(path).unwrap(),
+            Self::Postgres { address } => Store::connect(address).await.unwrap(),
         }
+    }
+
+    /// Opens handles that work on the store at the same time, as many as the backend allows.
+    async fn open_three(&self) -> [Store; 3] {
+        match self {
+            Self::Sqlite { .. } => {
+                let store = self.open().await;
+                [store.clone(), store.clone(), store]
+            }
+            Self::Postgres { .. } => [self.open().await, self.open().await, self.open().await],
+        }
+    }
+
+    /// Changes rows behind the store's back.
+    async fn tamper(&self, sql: &str) {
+        match self {
+            Self::Sqlite { path, .. } => {
+                let connection = rusqlite::Connection::open(path).unwrap();
+                connection.execute_batch(sql).unwrap();
+            }
+            Self::Postgres { address } => server::run(address, sql).await,
+        }
+    }
+}
+
+type Promise = fn(Place) -> BoxFuture<'static, ()>;
+
+/// Names every promise once. SQLite keeps each as a test of its own; for PostgreSQL, whose server
+/// takes a second to start, they are a table that one test goes through.
+macro_rules! promises {
+    ($($module:ident: $($promise:ident),+;)+) => {
+        mod sqlite {
+            $($(#[tokio::test]
+            async fn $promise() {
+                super::$module::$promise(super::Place::sqlite()).await;
+            })+)+
+        }
+
+        const PROMISES: &[(&str, Promise)] = &[
+            $($((stringify!($promise), |place| Box::pin($module::$promise(place)))),+),+
+        ];
     };
 }
 
-store_suite!(sqlite, |directory: &std::path::Path| crate::Store::open(&directory.join("s.db")).unwrap();
-    a_key_is_found_as_it_was_created,
-    a_key_is_created_once,
-    keys_are_listed_oldest_first,
-    a_key_is_revoked_once_and_stays_revoked,
-    what_was_answered_is_there_after_reopening,
-    a_closed_store_says_so,
-    many_callers_at_once_all_get_their_answer,
-);
-
-type Open<'a> = &'a dyn Fn() -> Store;
-
-fn at(seconds: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(seconds)
+promises! {
+    keys: a_key_is_found_as_it_was_created,
+        a_key_is_created_once,
+        keys_are_listed_oldest_first,
+        a_key_is_revoked_once_and_stays_revoked,
+        what_was_answered_is_there_after_reopening,
+        a_closed_store_says_so,
+        many_callers_at_once_all_get_their_answer;
+    sandboxes: a_sandbox_is_found_as_it_was_created_and_by_its_tenant_only,
+        an_id_and_an_alias_are_given_once,
+        a_step_keeps_state_events_and_execs_together,
+        a_step_that_came_too_late_gets_the_current_record_and_leaves_nothing,
+        an_exec_id_is_used_once_in_a_tenant,
+        a_subscriber_can_go_on_from_every_event,
+        events_out_of_range_are_refused_with_the_bounds,
+        sandboxes_are_listed_newest_first_by_pages,
+        what_has_not_ended_on_a_node_is_found_again,
+        what_runs_is_listed_until_it_ends,
+        a_purged_sandbox_is_gone_but_its_names_stay_taken,
+        a_damaged_row_is_told_and_hides_no_other,
+        labels_and_texts_of_every_kind_are_kept;
+    together: a_watcher_is_waked_when_there_is_something_to_read,
+        a_watcher_never_reads_a_state_older_than_an_event,
+        racing_writers_leave_no_gap_and_lose_nothing,
+        lives_by_chance_are_kept_as_they_were_lived,
+        a_refused_command_spoils_no_other,
+        two_creators_of_one_alias_give_one_sandbox,
+        a_closed_store_ends_its_watches;
 }
 
-fn key(number: u8) -> (ApiKey, KeyHash) {
-    let key = ApiKey {
-        id: KeyId(format!("key_{number}")),
-        name: "laptop".into(),
-        tenant: "default".into(),
-        role: Role::User,
-        actor: Actor { kind: ActorKind::Agent, id: "robot".into() },
-        last_four: "abcd".into(),
-        created_at: at(1000 + u64::from(number)),
-        revoked_at: None,
+/// What only a database that daemons share has to keep.
+const SHARED: &[(&str, Promise)] = &[
+    ("a_schema_from_the_future_is_refused_and_left_alone", |place| {
+        Box::pin(database::a_schema_from_the_future_is_refused_and_left_alone(place))
+    }),
+    ("broken_connections_are_made_anew_and_nothing_is_missed", |place| {
+        Box::pin(database::broken_connections_are_made_anew_and_nothing_is_missed(place))
+    }),
+    ("what_was_answered_is_kept_whenever_the_process_is_killed", |place| {
+        Box::pin(database::what_was_answered_is_kept_whenever_the_process_is_killed(place))
+    }),
+    ("a_commit_whose_answer_is_lost_is_found_out", |place| {
+        Box::pin(database::a_commit_whose_answer_is_lost_is_found_out(place))
+    }),
+    ("a_step_that_cannot_be_appended_is_refused_and_no_other", |place| {
+        Box::pin(database::a_step_that_cannot_be_appended_is_refused_and_no_other(place))
+    }),
+    ("daemons_that_start_together_find_one_schema", |place| {
+        Box::pin(database::daemons_that_start_together_find_one_schema(place))
+    }),
+];
+
+#[tokio::test]
+async fn postgres_keeps_every_promise() {
+    let server = server::Server::start();
+    let mut broken = Vec::new();
+    for (name, promise) in PROMISES.iter().chain(SHARED) {
+        let place = Place::Postgres { address: server.database(name).await };
+        if AssertUnwindSafe(promise(place)).catch_unwind().await.is_err() {
+            broken.push(name);
+        }
+    }
+    assert_eq!(broken, Vec::<&&str>::new(), "what broke each is told above");
+}
+
+/// Callers are tasks that move between threads.
+#[test]
+fn every_call_can_move_between_threads() {
+    fn check<T: Send>(_call: T) {}
+    let _ = |store: &Store, sandbox: &Sandbox, filter: crate::sandboxes::Filter| {
+        let first = model::event::Sequence::ZERO;
+        check(store.sandbox(&sandbox.id));
+        check(store.find_sandbox(&sandbox.tenant, ""));
+        check(store.sandboxes(filter));
+        check(store.unfinished_sandboxes(&sandbox.node));
+        check(store.events(&sandbox.id, first, 1));
+        check(store.running_execs(&sandbox.tenant, None));
+        check(store.trim_events(&sandbox.id, first));
+        check(store.keys());
+        check(store.close());
+        check(Store::connect(""));
     };
-    (key, KeyHash([number; 32]))
 }
 
-async fn create(store: &Store, number: u8) {
-    let (key, hash) = key(number);
-    store.create_key(key, hash).await.unwrap();
+pub(crate) fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis)
 }
 
-async fn a_key_is_found_as_it_was_created(open: Open<'_>) {
-    let store = open();
-    create(&store, 1).await;
-    let (expected, hash) = key(1);
-    assert_eq!(store.key_by_hash(hash).await.unwrap(), Some(expected));
-    assert_eq!(store.key_by_hash(KeyHash([9; 32])).await.unwrap(), None);
+/// Returns the creation of a sandbox that differs from those of other numbers.
+pub(crate) fn creation(number: u32) -> (Creation, Sandbox) {
+    creation_with(number, |_spec| {})
 }
 
-async fn a_key_is_created_once(open: Open<'_>) {
-    let store = open();
-    create(&store, 1).await;
-    let (same_id, other_hash) = (key(1).0, key(2).1);
-    let (other_id, same_hash) = (key(2).0, key(1).1);
-    for (key, hash) in [(same_id, other_hash), (other_id, same_hash)] {
-        let refused = store.create_key(key, hash).await;
-        assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
-    }
-    assert_eq!(store.keys().await.unwrap(), [key(1)]);
+pub(crate) fn creation_with(
+    number: u32,
+    spec: impl FnOnce(&mut SandboxSpec),
+) -> (Creation, Sandbox) {
+    let mut random = [0; 16];
+    random[12..].copy_from_slice(&number.to_be_bytes());
+    let mut wanted = SandboxSpec { image: "host".into(), ..SandboxSpec::default() };
+    wanted.labels.insert("number".into(), number.to_string());
+    wanted.env.insert("TOKEN".into(), "secret".into());
+    spec(&mut wanted);
+    let creation = Creation::new(
+        model::ids::SandboxId::from_random(random),
+        "default".parse().unwrap(),
+        Some(format!("alias-{number}").parse().unwrap()),
+        "node-1".parse().unwrap(),
+        wanted,
+        at(1000 + i64::from(number)),
+    );
+    let sandbox = creation.sandbox().clone();
+    (creation, sandbox)
 }
 
-async fn keys_are_listed_oldest_first(open: Open<'_>) {
-    let store = open();
-    for number in [3, 1, 2] {
-        create(&store, number).await;
-    }
-    assert_eq!(store.keys().await.unwrap(), [key(1), key(2), key(3)]);
+pub(crate) async fn create(store: &Store, number: u32) -> Sandbox {
+    let (creation, sandbox) = creation(number);
+    store.create_sandbox(creation).await.unwrap();
+    sandbox
 }
 
-async fn a_key_is_revoked_once_and_stays_revoked(open: Open<'_>) {
-    let store = open();
-    create(&store, 1).await;
-    let id = key(1).0.id;
-    assert_eq!(store.revoke_key(id.clone(), at(2000)).await.unwrap(), Revocation::Done);
-    assert_eq!(store.revoke_key(id, at(3000)).await.unwrap(), Revocation::DoneBefore);
-    let unknown = store.revoke_key(KeyId("key_9".into()), at(2000)).await.unwrap();
-    assert_eq!(unknown, Revocation::NoSuchKey);
-    let (expected, hash) = key(1);
-    let expected = ApiKey { revoked_at: Some(at(2000)), ..expected };
-    assert_eq!(store.key_by_hash(hash).await.unwrap(), Some(expected));
+/// Keeps what was seen, and returns the sandbox after it.
+pub(crate) async fn advance(store: &Store, sandbox: &Sandbox, seen: Observation) -> Sandbox {
+    let transition = sandbox.observe(seen, at(5000)).expect("it is news");
+    store.change_sandbox(transition.clone()).await.unwrap();
+    sandbox.clone().after(&transition)
 }
 
-async fn what_was_answered_is_there_after_reopening(open: Open<'_>) {
-    let store = open();
-    create(&store, 1).await;
-    store.close().await;
-    assert_eq!(open().keys().await.unwrap(), [key(1)]);
+/// Keeps a request, and returns the sandbox after it.
+pub(crate) async fn ask(store: &Store, sandbox: &Sandbox, request: Request) -> Sandbox {
+    let Ok(Answer::Record(transition)) = sandbox.request(request, at(5000)) else {
+        panic!("it is not accepted");
+    };
+    store.change_sandbox((*transition).clone()).await.unwrap();
+    sandbox.clone().after(&transition)
 }
 
-async fn a_closed_store_says_so(open: Open<'_>) {
-    let store = open();
-    let other = store.clone();
-    store.close().await;
-    store.close().await;
-    let refused = other.keys().await;
-    assert!(matches!(refused, Err(StoreError::Closed)), "{refused:?}");
-}
-
-async fn many_callers_at_once_all_get_their_answer(open: Open<'_>) {
-    let store = open();
-    let callers = (0..200).map(|number| {
-        let (key, hash) = key(number);
-        store.create_key(key, hash)
-    });
-    for answer in futures_util::future::join_all(callers).await {
-        answer.unwrap();
-    }
-    assert_eq!(store.keys().await.unwrap().len(), 200);
+/// Deletes a sandbox.
+pub(crate) async fn end(store: &Store, sandbox: Sandbox) -> Sandbox {
+    let deleting = ask(store, &sandbox, Request::Delete(model::life::EndCause::Requested)).await;
+    advance(store, &deleting, Observation::Deleted).await
 }

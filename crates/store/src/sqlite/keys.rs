@@ -1,16 +1,15 @@
 //! Keys in SQL. Each function is one statement, which SQLite undoes by itself if it breaks.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Row, params};
 
 use crate::{
     StoreError,
-    keys::{Actor, ActorKind, ApiKey, KeyHash, KeyId, Revocation, Role},
+    keys::{
+        Actor, ActorKind, ApiKey, COLUMNS, KeyHash, KeyId, Revocation, Role, from_millis, millis,
+    },
 };
-
-const COLUMNS: &str =
-    "id, name, tenant, role, actor_type, actor_id, last_four, created_at, revoked_at, hash";
 
 pub(super) fn create(
     connection: &Connection,
@@ -22,8 +21,8 @@ pub(super) fn create(
         key.id.0,
         key.name,
         key.tenant,
-        role_text(key.role),
-        actor_text(key.actor.kind),
+        key.role.text(),
+        key.actor.kind.text(),
         key.actor.id,
         key.last_four,
         millis(key.created_at),
@@ -82,9 +81,9 @@ fn read(row: &Row<'_>) -> Result<(ApiKey, KeyHash), StoreError> {
         id: KeyId(row.get("id")?),
         name: row.get("name")?,
         tenant: row.get("tenant")?,
-        role: read_role(&role).ok_or_else(not_understood)?,
+        role: Role::read(&role).ok_or_else(not_understood)?,
         actor: Actor {
-            kind: read_actor(&kind).ok_or_else(not_understood)?,
+            kind: ActorKind::read(&kind).ok_or_else(not_understood)?,
             id: row.get("actor_id")?,
         },
         last_four: row.get("last_four")?,
@@ -92,36 +91,4 @@ fn read(row: &Row<'_>) -> Result<(ApiKey, KeyHash), StoreError> {
         revoked_at: revoked_at.map(from_millis),
     };
     Ok((key, KeyHash(row.get("hash")?)))
-}
-
-fn role_text(role: Role) -> &'static str {
-    match role {
-        Role::Admin => "admin",
-        Role::Broker => "broker",
-        Role::User => "user",
-    }
-}
-
-fn read_role(text: &str) -> Option<Role> {
-    [Role::Admin, Role::Broker, Role::User].into_iter().find(|role| role_text(*role) == text)
-}
-
-fn actor_text(kind: ActorKind) -> &'static str {
-    match kind {
-        ActorKind::Human => "human",
-        ActorKind::Agent => "agent",
-    }
-}
-
-fn read_actor(text: &str) -> Option<ActorKind> {
-    [ActorKind::Human, ActorKind::Agent].into_iter().find(|kind| actor_text(*kind) == text)
-}
-
-fn millis(time: SystemTime) -> i64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
-fn from_millis(millis: i64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }

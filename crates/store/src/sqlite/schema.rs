@@ -5,7 +5,10 @@ use rusqlite::Connection;
 use crate::StoreError;
 
 /// Step N brings the schema from version N to N + 1.
-const STEPS: [&str; 1] = [include_str!("../migrations/0001_api_keys.sql")];
+const STEPS: [&str; 2] = [
+    include_str!("../migrations/sqlite/0001_api_keys.sql"),
+    include_str!("../migrations/sqlite/0002_sandboxes.sql"),
+];
 
 /// Sets how the database is to work, checks it, and brings its schema up to date.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {

@@ -1,0 +1,109 @@
+//! Opens connections: TCP, and TLS on it.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::aws_lc_rs,
+        pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+    },
+};
+
+use super::{PullError, Settings};
+
+/// Where a request goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) is_safe: bool,
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl Address {
+    /// Returns host and port as a `Host` header has them.
+    pub(super) fn authority(&self) -> String {
+        let usual = if self.is_safe { 443 } else { 80 };
+        if self.port == usual { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
+    }
+
+    fn bare_host(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    fn unreachable(&self) -> impl FnOnce(std::io::Error) -> PullError {
+        move |source| PullError::Unreachable { host: self.authority(), source }
+    }
+}
+
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+#[derive(Debug)]
+pub(super) struct Transport {
+    certificates: PathBuf,
+    connect_timeout: Duration,
+    pub(super) silence_timeout: Duration,
+    /// Made when a safe connection is first wanted.
+    tls: OnceLock<Arc<ClientConfig>>,
+}
+
+impl Transport {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            certificates: settings.certificates.clone(),
+            connect_timeout: settings.connect_timeout,
+            silence_timeout: settings.silence_timeout,
+            tls: OnceLock::new(),
+        }
+    }
+
+    pub(super) async fn connect(&self, address: &Address) -> Result<Box<dyn Stream>, PullError> {
+        let late = |_elapsed| PullError::Timeout { host: address.authority() };
+        timeout(self.connect_timeout, self.open(address)).await.map_err(late)?
+    }
+
+    async fn open(&self, address: &Address) -> Result<Box<dyn Stream>, PullError> {
+        let connected = TcpStream::connect((address.bare_host(), address.port)).await;
+        let stream = connected.map_err(address.unreachable())?;
+        if !address.is_safe {
+            return Ok(Box::new(stream));
+        }
+        let name = ServerName::try_from(address.bare_host().to_owned());
+        let name = name.map_err(|_error| PullError::Address { host: address.authority() })?;
+        let connector = TlsConnector::from(self.tls()?);
+        let stream = connector.connect(name, stream).await.map_err(address.unreachable())?;
+        Ok(Box::new(stream))
+    }
+
+    fn tls(&self) -> Result<Arc<ClientConfig>, PullError> {
+        if let Some(config) = self.tls.get() {
+            return Ok(config.clone());
+        }
+        let unreadable = || PullError::Certificates(self.certificates.clone());
+        let mut roots = RootCertStore::empty();
+        let found = CertificateDer::pem_file_iter(&self.certificates);
+        let found = found.map_err(|_error| unreadable())?;
+        // Bundles have old certificates that no longer count; the others do.
+        roots.add_parsable_certificates(found.filter_map(Result::ok));
+        if roots.is_empty() {
+            return Err(unreadable());
+        }
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider);
+        let builder =
+            builder.with_safe_default_protocol_versions().map_err(|_error| unreadable())?;
+        let config = builder.with_root_certificates(roots).with_no_client_auth();
+        Ok(self.tls.get_or_init(|| Arc::new(config)).clone())
+    }
+}

@@ -1,0 +1,89 @@
+//! What happened to a sandbox, as data. The events of a sandbox are its truth: its state is what
+//! they add up to (see [`crate::life`]).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    exec::ExecEnd,
+    ids::ExecId,
+    life::{EndCause, Failure, Phase, SuspendReason},
+    units::Timestamp,
+};
+
+/// The place of an event in its sandbox: 1, 2, 3, … without gaps. Zero is before the first.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Sequence(pub u64);
+
+impl Sequence {
+    pub const ZERO: Self = Self(0);
+
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One recorded change of a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    pub sequence: Sequence,
+    pub occurred_at: Timestamp,
+    /// The phase of the sandbox once this has happened.
+    pub phase: Phase,
+    pub kind: EventKind,
+}
+
+/// What happened. Kinds are only ever added: stored ones are read by every later version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// Creation was accepted. Always the first.
+    Accepted,
+    Preparing {
+        step: String,
+    },
+    Ready,
+    Failed(Failure),
+    StopRequested(SuspendReason),
+    Stopped(SuspendReason),
+    ResumeAccepted,
+    DeleteRequested(EndCause),
+    /// Always the last.
+    Deleted(EndCause),
+    /// Nobody has used it for a while.
+    BecameIdle,
+    /// Somebody uses it again.
+    BecameActive,
+    Frozen(SuspendReason),
+    Thawed,
+    /// It ends soon unless somebody prolongs it.
+    EndsSoon {
+        cause: EndCause,
+        seconds: u32,
+    },
+    ExecStarted {
+        exec: ExecId,
+    },
+    ExecEnded {
+        exec: ExecId,
+        end: ExecEnd,
+    },
+    CompanionReady {
+        name: String,
+    },
+    CompanionFailed {
+        name: String,
+        message: String,
+    },
+}

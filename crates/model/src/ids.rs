@@ -1,0 +1,234 @@
+//! Names of things. Ours are random; a caller's own have one form, whatever they name.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// Why a text names nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    #[error(
+        "an id has 4 to 200 letters, digits, `-` and `_`, and begins and ends with a letter or digit"
+    )]
+    Form,
+    #[error(
+        "ids that begin with `sb_` and have {RANDOM} characters after it are given by the server"
+    )]
+    Reserved,
+    #[error("a sandbox is named `sb_` and {RANDOM} lower-case letters and digits")]
+    NotASandbox,
+    #[error("a name of a tenant or node has 1 to 200 characters, none of them a control character")]
+    Name,
+}
+
+/// How many characters 128 random bits take.
+const RANDOM: usize = 26;
+/// The digits and letters that are not easily taken for each other.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+/// Names a sandbox for ever. `sb_…`, fit for a DNS label.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SandboxId(String);
+
+impl SandboxId {
+    pub fn from_random(random: [u8; 16]) -> Self {
+        Self(format!("sb_{}", spell(random)))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SandboxId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let random = text.strip_prefix("sb_").ok_or(IdError::NotASandbox)?;
+        let is_ours = random.len() == RANDOM && random.bytes().all(|byte| ALPHABET.contains(&byte));
+        if is_ours { Ok(Self(text.to_owned())) } else { Err(IdError::NotASandbox) }
+    }
+}
+
+/// A caller's own name of a sandbox, unique in its tenant for ever.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Alias(String);
+
+impl Alias {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Alias {
+    type Err = IdError;
+
+    /// Refuses what the server could give as an id itself: one text must not name two sandboxes.
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        if SandboxId::from_str(text).is_ok() {
+            return Err(IdError::Reserved);
+        }
+        check_form(text).map(|()| Self(text.to_owned()))
+    }
+}
+
+/// Names an exec, unique in its tenant for ever. `ex_…` or the caller's own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ExecId(String);
+
+impl ExecId {
+    pub fn from_random(random: [u8; 16]) -> Self {
+        Self(format!("ex_{}", spell(random)))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ExecId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        check_form(text).map(|()| Self(text.to_owned()))
+    }
+}
+
+/// Who owns things. Nobody sees what another tenant has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Tenant(String);
+
+impl Tenant {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Tenant {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        check_name(text).map(|()| Self(text.to_owned()))
+    }
+}
+
+/// A machine that runs the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NodeId(String);
+
+impl NodeId {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for NodeId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        check_name(text).map(|()| Self(text.to_owned()))
+    }
+}
+
+/// The same four conversions for each: a name is shown as its text and read through its check.
+macro_rules! text_conversions {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = IdError;
+
+            fn try_from(text: String) -> Result<Self, IdError> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+    )*};
+}
+
+text_conversions!(SandboxId, Alias, ExecId, Tenant, NodeId);
+
+/// `^[a-zA-Z0-9][a-zA-Z0-9_-]{2,198}[a-zA-Z0-9]$`
+fn check_form(text: &str) -> Result<(), IdError> {
+    let bytes = text.as_bytes();
+    let inside = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let holds = (4..=200).contains(&bytes.len())
+        && bytes.iter().all(inside)
+        && edge(bytes.first())
+        && edge(bytes.last());
+    if holds { Ok(()) } else { Err(IdError::Form) }
+}
+
+fn check_name(text: &str) -> Result<(), IdError> {
+    let holds = (1..=200).contains(&text.len()) && !text.chars().any(char::is_control);
+    if holds { Ok(()) } else { Err(IdError::Name) }
+}
+
+/// Writes 128 bits as 26 characters, five bits each.
+fn spell(random: [u8; 16]) -> String {
+    let mut left = u128::from_be_bytes(random);
+    let mut text = Vec::with_capacity(RANDOM);
+    for _ in 0..RANDOM {
+        let place = usize::try_from(left & 31).unwrap_or(0);
+        text.push(char::from(ALPHABET[place]));
+        left >>= 5;
+    }
+    text.into_iter().rev().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_callers_id_has_the_form_of_the_contract() {
+        let longest = "a".repeat(200);
+        for good in ["abcd", "a--d", "A_-9", "my-sandbox", longest.as_str()] {
+            assert_eq!(good.parse::<Alias>().map(String::from), Ok(good.to_owned()));
+            assert_eq!(good.parse::<ExecId>().map(String::from), Ok(good.to_owned()));
+        }
+        let too_long = "a".repeat(201);
+        for bad in ["", "abc", "-abc", "abc-", "ab c", "abcé", "a/bc", "ab\0c", too_long.as_str()]
+        {
+            assert_eq!(bad.parse::<Alias>(), Err(IdError::Form), "{bad:?}");
+            assert_eq!(bad.parse::<ExecId>(), Err(IdError::Form), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_alias_never_looks_like_an_id_of_ours() {
+        let ours = SandboxId::from_random([7; 16]);
+        assert_eq!(ours.as_str().parse::<Alias>(), Err(IdError::Reserved));
+        assert!("sb_mine".parse::<Alias>().is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn different_random_bits_give_different_ids_that_can_be_read(
+            left: [u8; 16], right: [u8; 16],
+        ) {
+            let (one, other) = (SandboxId::from_random(left), SandboxId::from_random(right));
+            prop_assert_eq!(one == other, left == right);
+            prop_assert_eq!(one.as_str().parse::<SandboxId>(), Ok(one.clone()));
+            let exec = ExecId::from_random(left);
+            prop_assert_eq!(exec.as_str().parse::<ExecId>(), Ok(exec.clone()));
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Where a sandbox is in its life: what its events add up to, and nothing else.
+//!
+//! ```text
+//!               ┌───────── resuming ◀────────┐
+//!               ▼                            │
+//! provisioning ─▶ active ⇄ idle ─▶ stopping ─▶ stopped
+//!                    ▲       │
+//!                    └ frozen ◀┘     any but deleting, terminated ─▶ failed
+//!                                    any but terminated           ─▶ deleting ─▶ terminated
+//! ```
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    event::{Event, EventKind, Sequence},
+    ids::ExecId,
+    units::Timestamp,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    Provisioning,
+    Active,
+    /// Nobody has used it for a while.
+    Idle,
+    /// Processes stand still where they are.
+    Frozen,
+    Stopping,
+    /// Processes are gone, files are kept.
+    Stopped,
+    Resuming,
+    Failed,
+    Deleting,
+    /// The one end: no event comes after it.
+    Terminated,
+}
+
+/// What a caller who does not care for our reasons sees of a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Pending,
+    Ready,
+    Stopped,
+    Failed,
+    Deleting,
+    Deleted,
+}
+
+impl Phase {
+    pub const ALL: [Self; 10] = [
+        Self::Provisioning,
+        Self::Active,
+        Self::Idle,
+        Self::Frozen,
+        Self::Stopping,
+        Self::Stopped,
+        Self::Resuming,
+        Self::Failed,
+        Self::Deleting,
+        Self::Terminated,
+    ];
+
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Terminated)
+    }
+
+    /// Returns the name that is kept and shown.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Provisioning => "provisioning",
+            Self::Active => "active",
+            Self::Idle => "idle",
+            Self::Frozen => "frozen",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+            Self::Resuming => "resuming",
+            Self::Failed => "failed",
+            Self::Deleting => "deleting",
+            Self::Terminated => "terminated",
+        }
+    }
+
+    /// A frozen sandbox counts as ready because using it thaws it, and a stopping one until it
+    /// has stopped.
+    pub const fn standing(self) -> Standing {
+        match self {
+            Self::Provisioning | Self::Resuming => Standing::Pending,
+            Self::Active | Self::Idle | Self::Frozen | Self::Stopping => Standing::Ready,
+            Self::Stopped => Standing::Stopped,
+            Self::Failed => Standing::Failed,
+            Self::Deleting => Standing::Deleting,
+            Self::Terminated => Standing::Deleted,
+        }
+    }
+
+    /// Returns the phase once this has happened.
+    #[must_use]
+    pub const fn after(self, kind: &EventKind) -> Self {
+        match kind {
+            EventKind::Accepted => Self::Provisioning,
+            EventKind::Ready | EventKind::BecameActive | EventKind::Thawed => Self::Active,
+            EventKind::Failed(_) => Self::Failed,
+            EventKind::StopRequested(_) => Self::Stopping,
+            EventKind::Stopped(_) => Self::Stopped,
+            EventKind::ResumeAccepted => Self::Resuming,
+            EventKind::DeleteRequested(_) => Self::Deleting,
+            EventKind::Deleted(_) => Self::Terminated,
+            EventKind::BecameIdle => Self::Idle,
+            EventKind::Frozen(_) => Self::Frozen,
+            // A command is activity by itself, so an idle sandbox needs no second event for it.
+            EventKind::ExecStarted { .. } => Self::Active,
+            EventKind::Preparing { .. }
+            | EventKind::EndsSoon { .. }
+            | EventKind::ExecEnded { .. }
+            | EventKind::CompanionReady { .. }
+            | EventKind::CompanionFailed { .. } => self,
+        }
+    }
+}
+
+/// Why a sandbox was put to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SuspendReason {
+    Requested,
+    /// Nobody used it for its idle time.
+    Idle,
+    /// Its binding was released; it is kept for a grace period.
+    Released,
+}
+
+/// Why a sandbox came to its end. Stays readable after it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndCause {
+    Requested,
+    DeletedBy {
+        actor: String,
+    },
+    Released,
+    LeaseExpired,
+    HardTtl,
+    /// It was stopped for longer than stopped sandboxes are kept.
+    CleanupTtl,
+    KilledByAdmin,
+}
+
+/// What broke a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub cause: FailureCause,
+    /// For people. Never holds code, env or tokens.
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCause {
+    CreateFailed,
+    ImageFailed,
+    CreateInterrupted,
+    ResumeFailed,
+    ResumeInterrupted,
+    StopFailed,
+    MainProcessCrashed,
+    OutOfMemory,
+    SandboxLost,
+    SupervisorLost,
+    HostRebooted,
+    NodeLost,
+}
+
+/// The state of a sandbox as of [`Life::sequence`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    /// The last event that is in here.
+    pub sequence: Sequence,
+    pub phase: Phase,
+    pub created_at: Timestamp,
+    pub phase_since: Timestamp,
+    /// When [`Phase::standing`] last changed.
+    pub standing_since: Timestamp,
+    /// When it was made ready or waked, or a command last began or ended.
+    pub last_used_at: Timestamp,
+    /// The commands that run, and since when.
+    pub running: BTreeMap<ExecId, Timestamp>,
+    /// Why it sleeps or goes to sleep.
+    pub suspended_for: Option<SuspendReason>,
+    /// What broke it last. Stays after it is deleted.
+    pub failure: Option<Failure>,
+    pub end: Option<EndCause>,
+}
+
+/// A history that cannot be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HistoryError {
+    #[error("the first event is not the acceptance of the sandbox")]
+    Beginning,
+    #[error("event {found} follows event {last}")]
+    Gap { last: Sequence, found: Sequence },
+    #[error("event {found} follows the end")]
+    AfterTheEnd { found: Sequence },
+}
+
+impl Life {
+    /// Adds events up, from the first.
+    pub fn replay(events: &[Event]) -> Result<Self, HistoryError> {
+        let (first, rest) = events.split_first().ok_or(HistoryError::Beginning)?;
+        rest.iter().try_fold(Self::begin(first)?, Self::after)
+    }
+
+    /// Returns the state after the first event.
+    pub fn begin(event: &Event) -> Result<Self, HistoryError> {
+        if event.sequence != Sequence(1) || event.kind != EventKind::Accepted {
+            return Err(HistoryError::Beginning);
+        }
+        Ok(Self::accepted(event.occurred_at))
+    }
+
+    pub(crate) fn accepted(at: Timestamp) -> Self {
+        Self {
+            sequence: Sequence(1),
+            phase: Phase::Provisioning,
+            created_at: at,
+            phase_since: at,
+            standing_since: at,
+            last_used_at: at,
+            running: BTreeMap::new(),
+            suspended_for: None,
+            failure: None,
+            end: None,
+        }
+    }
+
+    /// Returns the state after one more event.
+    pub fn after(mut self, event: &Event) -> Result<Self, HistoryError> {
+        let found = event.sequence;
+        if self.phase.is_terminal() {
+            return Err(HistoryError::AfterTheEnd { found });
+        }
+        if found != self.sequence.next() {
+            return Err(HistoryError::Gap { last: self.sequence, found });
+        }
+        self.add(event);
+        Ok(self)
+    }
+
+    /// Adds an event that is known to be the next.
+    pub(crate) fn add(&mut self, event: &Event) {
+        self.sequence = event.sequence;
+        self.move_to(self.phase.after(&event.kind), event.occurred_at);
+        self.note(event);
+    }
+
+    fn move_to(&mut self, phase: Phase, at: Timestamp) {
+        if phase.standing() != self.phase.standing() {
+            self.standing_since = at;
+        }
+        if phase != self.phase {
+            self.phase_since = at;
+        }
+        self.phase = phase;
+    }
+
+    /// Takes over what an event says besides the phase.
+    fn note(&mut self, event: &Event) {
+        let at = event.occurred_at;
+        match &event.kind {
+            EventKind::Ready | EventKind::BecameActive | EventKind::Thawed => {
+                self.suspended_for = None;
+                self.last_used_at = at;
+            }
+            EventKind::StopRequested(reason)
+            | EventKind::Stopped(reason)
+            | EventKind::Frozen(reason) => self.suspended_for = Some(*reason),
+            EventKind::Failed(failure) => self.failure = Some(failure.clone()),
+            EventKind::DeleteRequested(cause) | EventKind::Deleted(cause) => {
+                self.end = Some(cause.clone());
+            }
+            EventKind::ExecStarted { exec } => {
+                self.running.insert(exec.clone(), at);
+                self.last_used_at = at;
+            }
+            EventKind::ExecEnded { exec, .. } => {
+                self.running.remove(exec);
+                self.last_used_at = at;
+            }
+            EventKind::Accepted
+            | EventKind::ResumeAccepted
+            | EventKind::Preparing { .. }
+            | EventKind::BecameIdle
+            | EventKind::EndsSoon { .. }
+            | EventKind::CompanionReady { .. }
+            | EventKind::CompanionFailed { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A sandbox, what may be asked of it, and the answers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ids::{Alias, ExecId, NodeId, SandboxId, Tenant},
+    life::{EndCause, Life, Phase, SuspendReason},
+    spec::{ExecSpec, SandboxSpec},
+};
+
+/// A sandbox as it is kept: what it was asked to be, and its life so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sandbox {
+    pub id: SandboxId,
+    pub tenant: Tenant,
+    pub alias: Option<Alias>,
+    pub node: NodeId,
+    pub spec: SandboxSpec,
+    pub life: Life,
+}
+
+/// What may be asked of a sandbox that exists. Deadlines ask as people do: an idle time that has
+/// passed is a [`Request::Stop`] or [`Request::Freeze`] for [`SuspendReason::Idle`], the end of a
+/// lease a [`Request::Delete`] for [`EndCause::LeaseExpired`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    Stop(SuspendReason),
+    Resume,
+    Delete(EndCause),
+    Freeze(SuspendReason),
+    Thaw,
+    StartExec {
+        exec: ExecId,
+        spec: ExecSpec,
+        when_stopped: WhenStopped,
+    },
+    CancelExec(ExecId),
+    /// A call of the data plane, or an attached client.
+    Use(WhenStopped),
+}
+
+/// Whether using a stopped sandbox starts it. The surface's contract says which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenStopped {
+    Refuse,
+    Resume,
+}
+
+/// What a request comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Do,
+    /// Something else must be done before; then the request is to be asked again.
+    First(Wake),
+    AlreadySo,
+}
+
+/// How a sleeping sandbox is made ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    Thaw,
+    Resume,
+}
+
+/// Why a request is not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It is on its way to where the request makes sense.
+    #[error("the sandbox is {}: not yet", .0.name())]
+    NotYet(Phase),
+    #[error("the sandbox is {}", .0.name())]
+    WrongPhase(Phase),
+    #[error("the sandbox has failed")]
+    Failed,
+    #[error("the sandbox is deleted")]
+    Gone,
+    /// Commands run in it, so that it is not idle.
+    #[error("the sandbox is in use")]
+    InUse,
+    #[error("an exec of this id exists already")]
+    ExecExists,
+    /// No command of this id runs: it has ended, or there was none.
+    #[error("the exec does not run")]
+    ExecNotRunning,
+}
+
+impl Life {
+    /// Decides what a request comes to. The policy is the table of [`Phase::decide`] and these
+    /// three rules about commands.
+    pub fn decide(&self, request: &Request) -> Result<Verdict, Refusal> {
+        match request {
+            Request::CancelExec(exec) if !self.running.contains_key(exec) => {
+                return Err(Refusal::ExecNotRunning);
+            }
+            Request::StartExec { exec, .. } if self.running.contains_key(exec) => {
+                return Err(Refusal::ExecExists);
+            }
+            Request::Stop(SuspendReason::Idle) | Request::Freeze(SuspendReason::Idle)
+                if !self.running.is_empty() =>
+            {
+                return Err(Refusal::InUse);
+            }
+            Request::Stop(_)
+            | Request::Resume
+            | Request::Delete(_)
+            | Request::Freeze(_)
+            | Request::Thaw
+            | Request::StartExec { .. }
+            | Request::CancelExec(_)
+            | Request::Use(_) => {}
+        }
+        self.phase.decide(request)
+    }
+}
+
+impl Phase {
+    /// Decides what a request comes to in this phase. The whole policy is this one table.
+    ///
+    /// [`Verdict::AlreadySo`] is said of what was reached before; whether a surface tells that as
+    /// success or, like agbox for a second stop, as an error of its own is in its contract.
+    pub fn decide(self, request: &Request) -> Result<Verdict, Refusal> {
+        use Phase::{
+            Active, Deleting, Failed, Frozen, Idle, Provisioning, Resuming, Stopped, Stopping,
+            Terminated,
+        };
+        use Verdict::{AlreadySo, Do, First};
+
+        match (request, self) {
+            (Request::Stop(_), Active | Idle | Frozen) => Ok(Do),
+            (Request::Stop(_), Stopping | Stopped) => Ok(AlreadySo),
+            (Request::Stop(_), Provisioning | Resuming) => Err(Refusal::NotYet(self)),
+
+            (Request::Resume, Stopped) => Ok(Do),
+            (Request::Resume, Frozen) => Ok(First(Wake::Thaw)),
+            (Request::Resume, Resuming | Active | Idle) => Ok(AlreadySo),
+            (Request::Resume, Stopping) => Err(Refusal::NotYet(self)),
+            (Request::Resume, Provisioning) => Err(Refusal::WrongPhase(self)),
+
+            (Request::Delete(_), Deleting | Terminated) => Ok(AlreadySo),
+            (
+                Request::Delete(_),
+                Provisioning | Active | Idle | Frozen | Stopping | Stopped | Resuming | Failed,
+            ) => Ok(Do),
+
+            (Request::Freeze(_), Active | Idle) => Ok(Do),
+            (Request::Freeze(_), Frozen) => Ok(AlreadySo),
+            (Request::Freeze(_), Provisioning | Resuming) => Err(Refusal::NotYet(self)),
+            (Request::Freeze(_), Stopping | Stopped) => Err(Refusal::WrongPhase(self)),
+
+            (Request::Thaw, Frozen) => Ok(Do),
+            (Request::Thaw, Active | Idle) => Ok(AlreadySo),
+            (Request::Thaw, Provisioning | Resuming | Stopping | Stopped) => {
+                Err(Refusal::WrongPhase(self))
+            }
+
+            (Request::StartExec { .. }, Active | Idle) => Ok(Do),
+            (Request::Use(_), Idle) => Ok(Do),
+            (Request::Use(_), Active) => Ok(AlreadySo),
+            (Request::StartExec { .. } | Request::Use(_), Frozen) => Ok(First(Wake::Thaw)),
+            (Request::StartExec { when_stopped, .. } | Request::Use(when_stopped), Stopped) => {
+                match when_stopped {
+                    WhenStopped::Refuse => Err(Refusal::WrongPhase(self)),
+                    WhenStopped::Resume => Ok(First(Wake::Resume)),
+                }
+            }
+            (Request::StartExec { .. } | Request::Use(_), Provisioning | Resuming | Stopping) => {
+                Err(Refusal::NotYet(self))
+            }
+
+            // A command that runs can be cancelled wherever it runs, in a dying sandbox too.
+            (
+                Request::CancelExec(_),
+                Provisioning | Active | Idle | Frozen | Stopping | Stopped | Resuming | Failed
+                | Deleting,
+            ) => Ok(Do),
+            (Request::CancelExec(_), Terminated) => Err(Refusal::Gone),
+
+            (
+                Request::Stop(_)
+                | Request::Resume
+                | Request::Freeze(_)
+                | Request::Thaw
+                | Request::StartExec { .. }
+                | Request::Use(_),
+                Failed,
+            ) => Err(Refusal::Failed),
+            (
+                Request::Stop(_)
+                | Request::Resume
+                | Request::Freeze(_)
+                | Request::Thaw
+                | Request::StartExec { .. }
+                | Request::Use(_),
+                Deleting | Terminated,
+            ) => Err(Refusal::Gone),
+        }
+    }
+}

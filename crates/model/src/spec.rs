@@ -1,0 +1,157 @@
+//! What a caller asks a sandbox or an exec to be, after every field was checked. Never changed
+//! once accepted.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::ByteSize;
+
+/// Names and values; the values are the user's secrets.
+pub type Variables = BTreeMap<String, String>;
+
+/// What a sandbox is made of.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SandboxSpec {
+    pub image: String,
+    pub labels: BTreeMap<String, String>,
+    pub env: Variables,
+    /// The main process; empty means the one that waits.
+    pub command: Vec<String>,
+    pub mounts: Vec<Mount>,
+    pub copies: Vec<Copy>,
+    pub ports: Vec<Port>,
+    pub tools: Vec<String>,
+    pub companions: Vec<Companion>,
+    pub resources: Resources,
+    /// `None` means that the sandbox never ends by being idle.
+    pub idle: Option<Idle>,
+}
+
+/// Env is the user's secret: it never appears in a log line.
+impl fmt::Debug for SandboxSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SandboxSpec")
+            .field("image", &self.image)
+            .field("labels", &self.labels)
+            .field("resources", &self.resources)
+            .field("idle", &self.idle)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A file or directory of the host that shows inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    pub source: String,
+    pub target: String,
+    pub access: Access,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    ReadOnly,
+    Writable,
+}
+
+/// A file or directory of the host that is copied in once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copy {
+    pub source: String,
+    pub target: String,
+    pub exclude_patterns: Vec<String>,
+}
+
+/// A port inside that is published on the host's loopback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    pub inside: u16,
+    pub host: u16,
+    pub protocol: Protocol,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+/// A further sandbox that the primary one reaches by its name.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Companion {
+    pub name: String,
+    pub image: String,
+    pub env: Variables,
+    pub command: Vec<String>,
+    pub resources: Resources,
+    pub healthcheck: Option<Healthcheck>,
+    pub post_start_on_primary: Vec<String>,
+}
+
+impl fmt::Debug for Companion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Companion")
+            .field("name", &self.name)
+            .field("image", &self.image)
+            .field("resources", &self.resources)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Healthcheck {
+    pub test: Vec<String>,
+    pub interval: Option<Duration>,
+    pub timeout: Option<Duration>,
+    pub retries: Option<u32>,
+    pub start_period: Option<Duration>,
+    pub start_interval: Option<Duration>,
+}
+
+/// What a sandbox may use. `None` is the operator's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Resources {
+    pub millicores: Option<u64>,
+    pub memory: Option<ByteSize>,
+    pub disk: Option<ByteSize>,
+}
+
+/// How long nobody may use a sandbox, and what happens then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Idle {
+    pub after: Duration,
+    pub then: Suspend,
+}
+
+/// The two ways to put a sandbox to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Suspend {
+    /// Processes stay where they stand.
+    Freeze,
+    /// Processes end, files stay.
+    Stop,
+}
+
+/// One command to run in a sandbox.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExecSpec {
+    pub command: Vec<String>,
+    pub working_directory: String,
+    pub env: Variables,
+    pub user: Option<String>,
+}
+
+/// Command and env are the user's: they never appear in a log line.
+impl fmt::Debug for ExecSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecSpec").finish_non_exhaustive()
+    }
+}

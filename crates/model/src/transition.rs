@@ -1,0 +1,343 @@
+//! How a sandbox changes: a request that was accepted, or something that was seen to happen, gives
+//! a [`Transition`]: the events, and the state that they lead to. It is what the store keeps in one
+//! piece, and the only way to a new state.
+
+use crate::{
+    event::{Event, EventKind, Sequence},
+    exec::{Exec, ExecEnd, ExecLife, ExecState, Loss},
+    execution::Exit,
+    ids::{Alias, ExecId, NodeId, SandboxId, Tenant},
+    life::{EndCause, Failure, FailureCause, Life, Phase, SuspendReason},
+    sandbox::{Refusal, Request, Sandbox, Verdict, Wake},
+    spec::SandboxSpec,
+    units::Timestamp,
+};
+
+/// A new sandbox and its first event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Creation {
+    sandbox: Sandbox,
+    event: Event,
+}
+
+/// One step in the life of a sandbox: events that belong together, and what they lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    sandbox: SandboxId,
+    tenant: Tenant,
+    expected: Sequence,
+    life: Life,
+    events: Vec<Event>,
+    started: Option<Exec>,
+    ended: Vec<(ExecId, ExecLife)>,
+}
+
+/// What a request that is not refused comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To be kept first, then carried out.
+    Record(Box<Transition>),
+    /// To be carried out now; what is then seen is kept.
+    Act,
+    /// To be asked again when this is done.
+    First(Wake),
+    AlreadySo,
+}
+
+/// What the engine saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Observation {
+    Preparing {
+        step: String,
+    },
+    Ready,
+    /// Anything that breaks the sandbox: its image, its main process, its memory, its supervisor,
+    /// its host.
+    Failed(Failure),
+    Stopped,
+    Deleted,
+    /// Nobody has used it for a while.
+    Unused,
+    Frozen(SuspendReason),
+    Thawed,
+    EndsSoon {
+        cause: EndCause,
+        seconds: u32,
+    },
+    ExecExited {
+        exec: ExecId,
+        exit: Exit,
+    },
+    ExecNotStarted {
+        exec: ExecId,
+        message: String,
+    },
+    ExecLost {
+        exec: ExecId,
+        loss: Loss,
+    },
+    CompanionReady {
+        name: String,
+    },
+    CompanionFailed {
+        name: String,
+        message: String,
+    },
+}
+
+impl Creation {
+    pub fn new(
+        id: SandboxId,
+        tenant: Tenant,
+        alias: Option<Alias>,
+        node: NodeId,
+        spec: SandboxSpec,
+        at: Timestamp,
+    ) -> Self {
+        let life = Life::accepted(at);
+        let event = Event {
+            sequence: life.sequence,
+            occurred_at: at,
+            phase: life.phase,
+            kind: EventKind::Accepted,
+        };
+        Self { sandbox: Sandbox { id, tenant, alias, node, spec, life }, event }
+    }
+
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+
+    pub fn into_sandbox(self) -> Sandbox {
+        self.sandbox
+    }
+}
+
+impl Transition {
+    pub fn sandbox(&self) -> &SandboxId {
+        &self.sandbox
+    }
+
+    pub fn tenant(&self) -> &Tenant {
+        &self.tenant
+    }
+
+    /// Returns the sequence that the sandbox must still have for this to be its next step.
+    pub fn expected(&self) -> Sequence {
+        self.expected
+    }
+
+    /// Returns the state that it leads to.
+    pub fn life(&self) -> &Life {
+        &self.life
+    }
+
+    /// Returns the events, at least one, in order.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    pub fn started(&self) -> Option<&Exec> {
+        self.started.as_ref()
+    }
+
+    pub fn ended(&self) -> &[(ExecId, ExecLife)] {
+        &self.ended
+    }
+}
+
+impl Sandbox {
+    /// Answers a request.
+    pub fn request(&self, request: Request, at: Timestamp) -> Result<Answer, Refusal> {
+        match self.life.decide(&request)? {
+            Verdict::AlreadySo => Ok(Answer::AlreadySo),
+            Verdict::First(wake) => Ok(Answer::First(wake)),
+            Verdict::Do => Ok(self.accept(request, at)),
+        }
+    }
+
+    fn accept(&self, request: Request, at: Timestamp) -> Answer {
+        let draft = Draft::new(self, at);
+        let draft = match request {
+            // Whether it froze or thawed is seen at once, and only then true.
+            Request::Freeze(_) | Request::Thaw => return Answer::Act,
+            Request::Stop(reason) => draft.push(EventKind::StopRequested(reason)),
+            Request::Resume => draft.push(EventKind::ResumeAccepted),
+            Request::Delete(cause) => draft.push(EventKind::DeleteRequested(cause)),
+            Request::Use(_) => draft.push(EventKind::BecameActive),
+            Request::CancelExec(exec) => draft.end(exec, ExecEnd::Cancelled),
+            Request::StartExec { exec, spec, when_stopped: _ } => {
+                let mut draft = draft.push(EventKind::ExecStarted { exec: exec.clone() });
+                let life = ExecLife {
+                    state: ExecState::Running,
+                    started_at: at,
+                    ended_at: None,
+                    sequence: draft.life.sequence,
+                };
+                let (sandbox, tenant) = (self.id.clone(), self.tenant.clone());
+                draft.started = Some(Exec { id: exec, sandbox, tenant, spec, life });
+                draft
+            }
+        };
+        Answer::Record(Box::new(draft.finish()))
+    }
+
+    /// Returns what a thing seen changes; nothing if it is no news, or came too late.
+    pub fn observe(&self, observation: Observation, at: Timestamp) -> Option<Transition> {
+        if !self.life.expects(&observation) {
+            return None;
+        }
+        let draft = Draft::new(self, at);
+        let draft = match observation {
+            Observation::Preparing { step } => draft.push(EventKind::Preparing { step }),
+            Observation::Ready => draft.push(EventKind::Ready),
+            Observation::Failed(failure) => {
+                draft.end_all(loss(failure.cause)).push(EventKind::Failed(failure))
+            }
+            Observation::Stopped => {
+                let reason = self.life.suspended_for.unwrap_or(SuspendReason::Requested);
+                draft.end_all(Loss::SandboxStopped).push(EventKind::Stopped(reason))
+            }
+            Observation::Deleted => {
+                let cause = self.life.end.clone().unwrap_or(EndCause::Requested);
+                draft.end_all(Loss::SandboxDeleted).push(EventKind::Deleted(cause))
+            }
+            Observation::Unused => draft.push(EventKind::BecameIdle),
+            Observation::Frozen(reason) => draft.push(EventKind::Frozen(reason)),
+            Observation::Thawed => draft.push(EventKind::Thawed),
+            Observation::EndsSoon { cause, seconds } => {
+                draft.push(EventKind::EndsSoon { cause, seconds })
+            }
+            Observation::ExecExited { exec, exit } => draft.end(exec, ExecEnd::Exited(exit)),
+            Observation::ExecNotStarted { exec, message } => {
+                draft.end(exec, ExecEnd::NotStarted { message })
+            }
+            Observation::ExecLost { exec, loss } => draft.end(exec, ExecEnd::Lost(loss)),
+            Observation::CompanionReady { name } => draft.push(EventKind::CompanionReady { name }),
+            Observation::CompanionFailed { name, message } => {
+                draft.push(EventKind::CompanionFailed { name, message })
+            }
+        };
+        Some(draft.finish())
+    }
+
+    /// Returns the sandbox after a step of its own.
+    #[must_use]
+    pub fn after(self, transition: &Transition) -> Self {
+        Self { life: transition.life.clone(), ..self }
+    }
+}
+
+impl Life {
+    /// Says which things seen are news in which phase. What is seen twice, or after the end, or
+    /// overtaken by a deletion, changes nothing.
+    fn expects(&self, observation: &Observation) -> bool {
+        use Phase::{Active, Frozen, Idle, Provisioning, Resuming, Stopped, Stopping};
+        let phase = self.phase;
+        match observation {
+            Observation::Preparing { .. } | Observation::Ready => {
+                matches!(phase, Provisioning | Resuming)
+            }
+            Observation::Failed(_) | Observation::EndsSoon { .. } => matches!(
+                phase,
+                Provisioning | Resuming | Active | Idle | Frozen | Stopping | Stopped
+            ),
+            Observation::CompanionReady { .. } | Observation::CompanionFailed { .. } => {
+                matches!(phase, Provisioning | Resuming | Active | Idle | Frozen | Stopping)
+            }
+            Observation::Stopped => phase == Stopping,
+            Observation::Deleted => phase == Phase::Deleting,
+            Observation::Unused => phase == Active && self.running.is_empty(),
+            Observation::Frozen(_) => matches!(phase, Active | Idle),
+            Observation::Thawed => phase == Frozen,
+            Observation::ExecExited { exec, .. }
+            | Observation::ExecNotStarted { exec, .. }
+            | Observation::ExecLost { exec, .. } => self.running.contains_key(exec),
+        }
+    }
+}
+
+const fn loss(cause: FailureCause) -> Loss {
+    match cause {
+        FailureCause::SupervisorLost => Loss::SupervisorLost,
+        FailureCause::HostRebooted => Loss::HostRebooted,
+        FailureCause::CreateFailed
+        | FailureCause::ImageFailed
+        | FailureCause::CreateInterrupted
+        | FailureCause::ResumeFailed
+        | FailureCause::ResumeInterrupted
+        | FailureCause::StopFailed
+        | FailureCause::MainProcessCrashed
+        | FailureCause::OutOfMemory
+        | FailureCause::SandboxLost
+        | FailureCause::NodeLost => Loss::SandboxFailed,
+    }
+}
+
+/// A transition that is being put together. Each event is added up at once, so that the state is
+/// never anything but the sum of the events.
+struct Draft<'a> {
+    sandbox: &'a Sandbox,
+    at: Timestamp,
+    life: Life,
+    events: Vec<Event>,
+    started: Option<Exec>,
+    ended: Vec<(ExecId, ExecLife)>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(sandbox: &'a Sandbox, at: Timestamp) -> Self {
+        let life = sandbox.life.clone();
+        Self { sandbox, at, life, events: Vec::new(), started: None, ended: Vec::new() }
+    }
+
+    fn push(mut self, kind: EventKind) -> Self {
+        let event = Event {
+            sequence: self.life.sequence.next(),
+            occurred_at: self.at,
+            phase: self.life.phase.after(&kind),
+            kind,
+        };
+        self.life.add(&event);
+        self.events.push(event);
+        self
+    }
+
+    fn end(self, exec: ExecId, end: ExecEnd) -> Self {
+        let started_at = self.life.running.get(&exec).copied().unwrap_or(self.at);
+        let mut draft = self.push(EventKind::ExecEnded { exec: exec.clone(), end: end.clone() });
+        let life = ExecLife {
+            state: ExecState::Ended(end),
+            started_at,
+            ended_at: Some(draft.at),
+            sequence: draft.life.sequence,
+        };
+        draft.ended.push((exec, life));
+        draft
+    }
+
+    /// Every command gets its one end before the sandbox gets to where none can run.
+    fn end_all(self, loss: Loss) -> Self {
+        let running: Vec<ExecId> = self.life.running.keys().cloned().collect();
+        running.into_iter().fold(self, |draft, exec| draft.end(exec, ExecEnd::Lost(loss)))
+    }
+
+    fn finish(self) -> Transition {
+        Transition {
+            sandbox: self.sandbox.id.clone(),
+            tenant: self.sandbox.tenant.clone(),
+            expected: self.sandbox.life.sequence,
+            life: self.life,
+            events: self.events,
+            started: self.started,
+            ended: self.ended,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! The closed set of what can be written, and the way to whoever writes it.
+
+use std::time::SystemTime;
+
+use model::{
+    event::Sequence,
+    ids::SandboxId,
+    life::Phase,
+    transition::{Creation, Transition},
+    units::Timestamp,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    StoreError,
+    keys::{ApiKey, KeyHash, KeyId, Revocation},
+};
+
+/// Callers wait when this many commands are queued.
+const QUEUE: usize = 1024;
+/// The most commands that are carried out together.
+pub(crate) const BATCH: usize = 1024;
+
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+#[derive(Debug)]
+pub(crate) enum Command {
+    CreateKey(ApiKey, KeyHash, Reply<()>),
+    RevokeKey(KeyId, SystemTime, Reply<Revocation>),
+    CreateSandbox(Box<Creation>, Reply<()>),
+    Change(Box<Transition>, Reply<()>),
+    Trim(SandboxId, Sequence, Reply<()>),
+    Purge(Timestamp, u32, Reply<Vec<SandboxId>>),
+    Close(oneshot::Sender<()>),
+}
+
+impl Command {
+    /// Says whether it asks for something new, rather than ending something or telling what has
+    /// happened already.
+    pub(crate) fn is_new_work(&self) -> bool {
+        match self {
+            Self::CreateKey(..) | Self::CreateSandbox(..) => true,
+            Self::Change(transition, _) => {
+                transition.started().is_some() || transition.life().phase == Phase::Resuming
+            }
+            Self::RevokeKey(..) | Self::Trim(..) | Self::Purge(..) | Self::Close(_) => false,
+        }
+    }
+}
+
+/// The way to the writer of a backend. Every answer comes after the commit.
+#[derive(Clone, Debug)]
+pub(crate) struct Commands(mpsc::Sender<Command>);
+
+impl Commands {
+    pub(crate) fn channel() -> (Self, mpsc::Receiver<Command>) {
+        let (sender, queue) = mpsc::channel(QUEUE);
+        (Self(sender), queue)
+    }
+
+    pub(crate) async fn create_key(&self, key: ApiKey, hash: KeyHash) -> Result<(), StoreError> {
+        self.ask(|reply| Command::CreateKey(key, hash, reply)).await
+    }
+
+    pub(crate) async fn revoke_key(
+        &self,
+        id: KeyId,
+        at: SystemTime,
+    ) -> Result<Revocation, StoreError> {
+        self.ask(|reply| Command::RevokeKey(id, at, reply)).await
+    }
+
+    pub(crate) async fn create_sandbox(&self, creation: Creation) -> Result<(), StoreError> {
+        self.ask(|reply| Command::CreateSandbox(Box::new(creation), reply)).await
+    }
+
+    pub(crate) async fn change(&self, transition: Transition) -> Result<(), StoreError> {
+        self.ask(|reply| Command::Change(Box::new(transition), reply)).await
+    }
+
+    pub(crate) async fn trim(&self, id: SandboxId, keep: Sequence) -> Result<(), StoreError> {
+        self.ask(|reply| Command::Trim(id, keep, reply)).await
+    }
+
+    pub(crate) async fn purge(
+        &self,
+        before: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<SandboxId>, StoreError> {
+        self.ask(|reply| Command::Purge(before, limit, reply)).await
+    }
+
+    pub(crate) async fn close(&self) {
+        let (reply, closed) = oneshot::channel();
+        if self.0.send(Command::Close(reply)).await.is_ok() {
+            // An error means that the writer has ended, which is what is asked for.
+            let _ = closed.await;
+        }
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.0.send(command(reply)).await.map_err(|_closed| StoreError::Closed)?;
+        answer.await.map_err(|_closed| StoreError::Closed)?
+    }
+}

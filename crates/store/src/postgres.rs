@@ -1,0 +1,194 @@
+//! PostgreSQL, shared by any number of daemons. One task of each writes, and carries out all that
+//! waits in one transaction; rows are locked in the order of their ids, so that daemons wait for
+//! each other and never deadlock. One connection listens for what others wrote. Reads go over a
+//! connection of their own. All connections live on one thread with its own runtime, so that they
+//! end with the store, whatever runtime the callers use.
+
+mod batch;
+mod keys;
+mod listen;
+mod reads;
+mod retention;
+mod schema;
+mod session;
+mod writer;
+
+use std::{sync::Arc, thread, time::Duration};
+
+use model::{
+    event::Sequence,
+    ids::{ExecId, NodeId, SandboxId, Tenant},
+    sandbox::Sandbox,
+};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::{mpsc, oneshot},
+};
+use tokio_postgres::Config;
+
+use self::{session::Reader, writer::Writer};
+use crate::{
+    StoreError,
+    command::{Command, Commands},
+    keys::{ApiKey, KeyHash},
+    sandboxes::{Events, ExecAt, Filter, Health, Page},
+    watch::{Wakeups, Watch},
+};
+
+/// A database that does not answer is told as unreachable after this.
+const CONNECT: Duration = Duration::from_secs(5);
+/// A peer that vanished is noticed by its silence after about this.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// The way to the connections.
+#[derive(Clone, Debug)]
+pub struct Postgres {
+    commands: Commands,
+    reader: Arc<Reader>,
+    wakeups: Wakeups,
+}
+
+/// Asks over the connection of the readers. If it broke under the question it is made anew, and
+/// the question asked once more, which does no harm to a read. A macro, because the compiler cannot
+/// yet see that a call to an async closure may move between threads.
+macro_rules! ask {
+    ($postgres:expr, $session:ident => $question:expr) => {{
+        let $session = &*$postgres.reader.session().await?;
+        match $question.await {
+            Err(StoreError::Postgres(_)) if $session.is_closed() => {
+                let $session = &*$postgres.reader.session().await?;
+                $question.await
+            }
+            answer => answer,
+        }
+    }};
+}
+
+impl Postgres {
+    pub(crate) async fn connect(address: &str) -> Result<Self, StoreError> {
+        let mut config: Config = address.parse().map_err(StoreError::Address)?;
+        config.application_name("ringfence").connect_timeout(CONNECT).keepalives_idle(KEEPALIVE);
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(StoreError::Thread)?;
+        let reader = Arc::new(Reader::new(config.clone(), runtime.handle().clone()));
+        let (commands, queue) = Commands::channel();
+        let wakeups = Wakeups::default();
+        let (ready, prepared) = oneshot::channel();
+        let life = Life { config, queue, reader: Arc::clone(&reader), wakeups: wakeups.clone() };
+        thread::Builder::new()
+            .name("store".into())
+            .spawn(move || life.run(runtime, ready))
+            .map_err(StoreError::Thread)?;
+        prepared.await.map_err(|_closed| StoreError::Closed)??;
+        Ok(Self { commands, reader, wakeups })
+    }
+
+    pub(crate) fn commands(&self) -> &Commands {
+        &self.commands
+    }
+
+    /// The server itself stops when its disk cannot be trusted.
+    #[expect(clippy::unused_self, reason = "the backends have the same methods")]
+    pub(crate) fn health(&self) -> Health {
+        Health::Good
+    }
+
+    pub(crate) fn watch(&self, sandbox: SandboxId) -> Watch {
+        self.wakeups.watch(sandbox)
+    }
+
+    pub(crate) async fn keys(&self) -> Result<Vec<(ApiKey, KeyHash)>, StoreError> {
+        ask!(self, session => keys::all(session))
+    }
+
+    pub(crate) async fn key_by_hash(&self, hash: KeyHash) -> Result<Option<ApiKey>, StoreError> {
+        ask!(self, session => keys::by_hash(session, &hash))
+    }
+
+    pub(crate) async fn sandbox(&self, id: SandboxId) -> Result<Option<Sandbox>, StoreError> {
+        ask!(self, session => reads::sandbox(session, &id))
+    }
+
+    pub(crate) async fn find(
+        &self,
+        tenant: Tenant,
+        name: String,
+    ) -> Result<Option<Sandbox>, StoreError> {
+        ask!(self, session => reads::find(session, &tenant, &name))
+    }
+
+    pub(crate) async fn list(&self, filter: Filter) -> Result<Page, StoreError> {
+        ask!(self, session => reads::list(session, &filter))
+    }
+
+    pub(crate) async fn unfinished(&self, node: NodeId) -> Result<Page, StoreError> {
+        ask!(self, session => reads::unfinished(session, &node))
+    }
+
+    pub(crate) async fn events(
+        &self,
+        id: SandboxId,
+        after: Sequence,
+        limit: u32,
+    ) -> Result<Events, StoreError> {
+        ask!(self, session => reads::events(session, &id, after, limit))
+    }
+
+    pub(crate) async fn exec(
+        &self,
+        tenant: Tenant,
+        id: ExecId,
+    ) -> Result<Option<ExecAt>, StoreError> {
+        ask!(self, session => reads::exec(session, &tenant, &id))
+    }
+
+    pub(crate) async fn running_execs(
+        &self,
+        tenant: Tenant,
+        sandbox: Option<SandboxId>,
+    ) -> Result<Vec<ExecAt>, StoreError> {
+        let sandbox = sandbox.as_ref();
+        ask!(self, session => reads::running_execs(session, &tenant, sandbox))
+    }
+
+    pub(crate) async fn close(&self) {
+        self.commands.close().await;
+    }
+}
+
+/// What the thread has from its beginning to its end.
+struct Life {
+    config: Config,
+    queue: mpsc::Receiver<Command>,
+    reader: Arc<Reader>,
+    wakeups: Wakeups,
+}
+
+impl Life {
+    fn run(self, runtime: Runtime, ready: oneshot::Sender<Result<(), StoreError>>) {
+        let Self { config, mut queue, reader, wakeups } = self;
+        let closed = runtime.block_on(async {
+            let prepared = Writer::connect(&config, wakeups.clone()).await;
+            let (told, writer) = match prepared {
+                Ok(writer) => (Ok(()), Some(writer)),
+                Err(error) => (Err(error), None),
+            };
+            // Nobody waits any more if the receiver is gone.
+            let _ = ready.send(told);
+            runtime.handle().spawn(listen::follow(config, wakeups.clone()));
+            match writer {
+                Some(writer) => Box::pin(writer.run(&mut queue)).await,
+                None => None,
+            }
+        });
+        queue.close();
+        reader.close();
+        wakeups.close();
+        // Ends every connection.
+        drop(runtime);
+        if let Some(closed) = closed {
+            // Nobody waits any more if the receiver is gone.
+            let _ = closed.send(());
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Sandboxes in SQL: writing. What a command may be refused for is found out before its first
+//! write, or by it, so that a refused command leaves nothing behind in a transaction with others.
+
+use model::{
+    event::{Event, Sequence},
+    exec::{Exec, ExecLife},
+    ids::{ExecId, SandboxId, Tenant},
+    transition::{Creation, Transition},
+    units::Timestamp,
+};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::reads;
+use crate::{
+    StoreError, failpoint,
+    row::{EventRow, ExecChange, ExecRow, HEAD, Head, PURGED, number, sandbox_spec},
+};
+
+pub(super) fn create(connection: &Connection, creation: &Creation) -> Result<(), StoreError> {
+    let sandbox = creation.sandbox();
+    let head = Head::new(sandbox)?;
+    let (spec, spec_checksum) = sandbox_spec(&sandbox.id, &sandbox.spec)?;
+    let sql = format!(
+        "INSERT INTO sandboxes ({HEAD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+         ON CONFLICT DO NOTHING"
+    );
+    let created = connection.prepare_cached(&sql)?.execute(params![
+        head.id,
+        head.tenant,
+        head.alias,
+        head.node,
+        head.phase,
+        head.created_at,
+        head.phase_since,
+        head.sequence,
+        head.earliest,
+        head.life,
+        head.checksum,
+    ])?;
+    if created == 0 {
+        return Err(StoreError::Conflict { what: "the sandbox" });
+    }
+    connection
+        .prepare_cached("INSERT INTO sandbox_specs (sandbox_id, spec, checksum) VALUES (?, ?, ?)")?
+        .execute(params![head.id, spec, spec_checksum])?;
+    let mut label = connection
+        .prepare_cached("INSERT INTO sandbox_labels (sandbox_id, name, value) VALUES (?, ?, ?)")?;
+    for (name, value) in &sandbox.spec.labels {
+        label.execute(params![head.id, name, value])?;
+    }
+    append(connection, &sandbox.id, creation.event())
+}
+
+pub(super) fn change(connection: &Connection, transition: &Transition) -> Result<(), StoreError> {
+    let id = transition.sandbox();
+    let head = find(connection, id)?.ok_or(StoreError::NotFound { what: "the sandbox" })?;
+    head.check()?;
+    if head.sequence != number(transition.expected()) {
+        let current = reads::sandbox(connection, id)?;
+        let current = current.ok_or(StoreError::NotFound { what: "the sandbox" })?;
+        return Err(StoreError::Stale { current: Box::new(current) });
+    }
+    if let Some(exec) = transition.started() {
+        start(connection, exec)?;
+    }
+    update(connection, &head.with_life(transition.life())?)?;
+    for event in transition.events() {
+        append(connection, id, event)?;
+    }
+    for (exec, life) in transition.ended() {
+        end(connection, transition.tenant(), exec, life)?;
+    }
+    Ok(())
+}
+
+fn find(connection: &Connection, id: &SandboxId) -> Result<Option<Head>, StoreError> {
+    let sql = format!("SELECT {HEAD} FROM sandboxes WHERE id = ? AND phase <> '{PURGED}'");
+    Ok(connection.prepare_cached(&sql)?.query_row([id.as_str()], head).optional()?)
+}
+
+/// Reads the columns of [`HEAD`] from the beginning of a row.
+pub(super) fn head(row: &Row<'_>) -> rusqlite::Result<Head> {
+    Ok(Head {
+        id: row.get(0)?,
+        tenant: row.get(1)?,
+        alias: row.get(2)?,
+        node: row.get(3)?,
+        phase: row.get(4)?,
+        created_at: row.get(5)?,
+        phase_since: row.get(6)?,
+        sequence: row.get(7)?,
+        earliest: row.get(8)?,
+        life: row.get(9)?,
+        checksum: row.get(10)?,
+    })
+}
+
+fn update(connection: &Connection, head: &Head) -> Result<(), StoreError> {
+    let sql = "UPDATE sandboxes SET phase = ?, phase_since = ?, sequence = ?, earliest = ?,
+               life = ?, checksum = ? WHERE id = ?";
+    connection.prepare_cached(sql)?.execute(params![
+        head.phase,
+        head.phase_since,
+        head.sequence,
+        head.earliest,
+        head.life,
+        head.checksum,
+        head.id,
+    ])?;
+    Ok(())
+}
+
+fn append(connection: &Connection, sandbox: &SandboxId, event: &Event) -> Result<(), StoreError> {
+    failpoint::pass("s.append").map_err(|report| StoreError::Commit { report })?;
+    let row = EventRow::new(sandbox, event)?;
+    let sql = "INSERT INTO events (sandbox_id, sequence, body, checksum) VALUES (?, ?, ?, ?)";
+    let mut statement = connection.prepare_cached(sql)?;
+    statement.execute(params![sandbox.as_str(), row.sequence, row.body, row.checksum])?;
+    Ok(())
+}
+
+fn start(connection: &Connection, exec: &Exec) -> Result<(), StoreError> {
+    let row = ExecRow::new(exec)?;
+    let sql = "INSERT INTO execs
+               (tenant, id, sandbox_id, state, life, checksum, spec, spec_checksum)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING";
+    let started = connection.prepare_cached(sql)?.execute(params![
+        row.tenant,
+        row.id,
+        row.sandbox,
+        row.state,
+        row.life,
+        row.checksum,
+        row.spec,
+        row.spec_checksum,
+    ])?;
+    if started == 0 { Err(StoreError::Conflict { what: "the exec" }) } else { Ok(()) }
+}
+
+fn end(
+    connection: &Connection,
+    tenant: &Tenant,
+    exec: &ExecId,
+    life: &ExecLife,
+) -> Result<(), StoreError> {
+    let row = ExecChange::new(tenant, exec, life)?;
+    let sql = "UPDATE execs SET state = ?, life = ?, checksum = ? WHERE tenant = ? AND id = ?";
+    let mut statement = connection.prepare_cached(sql)?;
+    statement.execute(params![row.state, row.life, row.checksum, row.tenant, row.id])?;
+    Ok(())
+}
+
+/// Forgets events before this one, but never the last.
+pub(super) fn trim(
+    connection: &Connection,
+    id: &SandboxId,
+    keep_from: Sequence,
+) -> Result<(), StoreError> {
+    let head = find(connection, id)?.ok_or(StoreError::NotFound { what: "the sandbox" })?;
+    head.check()?;
+    let earliest = number(keep_from).min(head.sequence).max(head.earliest);
+    connection
+        .prepare_cached("DELETE FROM events WHERE sandbox_id = ? AND sequence < ?")?
+        .execute(params![head.id, earliest])?;
+    update(connection, &head.with_earliest(earliest))
+}
+
+/// Forgets sandboxes that ended before that time, oldest first, but for their names.
+pub(super) fn purge(
+    connection: &Connection,
+    before: Timestamp,
+    limit: u32,
+) -> Result<Vec<SandboxId>, StoreError> {
+    let sql = format!(
+        "SELECT {HEAD} FROM sandboxes WHERE phase = 'terminated' AND phase_since < ?
+         ORDER BY phase_since LIMIT ?"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(params![before.as_millis(), limit], head)?;
+    let heads = rows.collect::<Result<Vec<Head>, _>>()?;
+    let mut purged = Vec::with_capacity(heads.len());
+    for head in heads {
+        if head.check().is_err() {
+            tracing::error!(sandbox = head.id, "a damaged row is not purged");
+            continue;
+        }
+        for table in ["events", "sandbox_specs", "sandbox_labels"] {
+            let sql = format!("DELETE FROM {table} WHERE sandbox_id = ?");
+            connection.prepare_cached(&sql)?.execute([&head.id])?;
+        }
+        let sql = format!(
+            "UPDATE execs SET state = '{PURGED}', life = '', checksum = 0, spec = '',
+             spec_checksum = 0 WHERE sandbox_id = ?"
+        );
+        connection.prepare_cached(&sql)?.execute([&head.id])?;
+        let not_understood = |_not_an_id| StoreError::Row { table: "sandboxes" };
+        purged.push(head.id.parse().map_err(not_understood)?);
+        update(connection, &head.purged())?;
+    }
+    Ok(purged)
+}
