@@ -36,6 +36,9 @@ pub(crate) const NAMES: [&str; 8] = [
 /// What is run before anything is written down.
 const WARM_UP: usize = 5;
 
+/// How long a peer's run is over before ours begins.
+const LEFTOVERS: Duration = Duration::from_millis(10);
+
 /// A server to measure, and what is known of it.
 #[derive(Debug)]
 pub(crate) struct Bench {
@@ -137,6 +140,8 @@ impl Bench {
             connection.quiet().await?;
             sleep(pause).await;
             row.theirs.add(peer.time()?);
+            // The kernel may still be taking down what the peer had, as it did with ours.
+            sleep(LEFTOVERS).await;
         }
         Ok(())
     }
