@@ -9,6 +9,7 @@ mod identity;
 pub mod plan;
 pub mod posture;
 pub mod socket;
+pub mod supervisor;
 pub mod sys;
 pub mod wire;
 pub mod zygote;

@@ -148,6 +148,8 @@ pub enum Step {
     Code,
     /// Becoming the user's program.
     Exec,
+    /// Going to the folder that a command is to run in.
+    Directory,
 }
 
 /// A step could not be carried out.

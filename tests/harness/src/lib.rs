@@ -3,6 +3,8 @@
 //! The spawner must have one thread, and a test process has several. So the test's own program is
 //! started again, and becomes a spawner before its `main` runs.
 
+pub mod supervisor;
+
 use std::{
     os::fd::AsRawFd as _,
     path::Path,
@@ -24,16 +26,16 @@ const ROLE: &str = "RINGFENCE_TEST_SPAWNER";
 const SOCKET: &str = "RINGFENCE_TEST_SPAWNER_SOCKET";
 
 #[ctor::ctor(unsafe)]
-fn become_spawner_if_asked() {
-    let Some(scratch) = std::env::var_os(ROLE) else { return };
-    let code = match be_spawner(Path::new(&scratch)) {
-        Ok(()) => 0,
-        Err(error) => {
-            complain(&error);
-            1
-        }
+fn become_what_is_asked() {
+    let role = |name| std::env::var_os(name);
+    let ended = if let Some(scratch) = role(ROLE) {
+        be_spawner(Path::new(&scratch)).map_err(|error| complain(&error))
+    } else if let Some(directory) = role(supervisor::ROLE) {
+        supervisor::be_supervisor(Path::new(&directory)).map_err(|error| complain(&error))
+    } else {
+        return;
     };
-    sys::process::exit_now(code);
+    sys::process::exit_now(i32::from(ended.is_err()));
 }
 
 /// A cgroup that was delegated to these tests, where they are not alone in their own: every
@@ -86,10 +88,10 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
 }
 
 #[expect(clippy::print_stderr, reason = "a test's child process has no log")]
-fn complain(error: &SpawnerError) {
-    let mut next: Option<&dyn std::error::Error> = Some(error);
+fn complain(error: &dyn std::error::Error) {
+    let mut next = Some(error);
     while let Some(error) = next {
-        eprintln!("spawner: {error}");
+        eprintln!("test process: {error}");
         next = error.source();
     }
 }

@@ -13,6 +13,7 @@ use rustix::{
 
 use crate::{
     plan::{Broken, INSIDE_USER, Identity, Plan, Rights, Rlimits, Step},
+    supervisor::wire::User,
     sys,
 };
 
@@ -21,6 +22,33 @@ pub(crate) fn of_user_code(left: &Rights) -> Result<(), Broken> {
     limits(left.limits).map_err(Broken::at(Step::Limits))?;
     become_user(left.identity).map_err(Broken::at(Step::Privileges))?;
     sys::seccomp::load(&left.filter).map_err(Broken::at(Step::Seccomp))
+}
+
+/// Makes the calling process the user of a command, for good.
+pub(crate) fn of_command(left: &Rights, user: User) -> Result<(), Broken> {
+    limits(left.limits).map_err(Broken::at(Step::Limits))?;
+    let privileges = Broken::at(Step::Privileges);
+    match user {
+        User::Plain { user, group } => become_plain(left.identity, user, group),
+        User::Root => become_root_inside(),
+    }
+    .map_err(privileges)?;
+    sys::seccomp::load(&left.filter).map_err(Broken::at(Step::Seccomp))
+}
+
+/// What installing packages takes, in the sandbox's own user namespace.
+const OF_ROOT: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SETGID);
+
+fn become_root_inside() -> Result<(), Errno> {
+    bound_by(OF_ROOT)?;
+    clear_ambient_capability_set()?;
+    set_thread_groups(&[])?;
+    only(OF_ROOT)?;
+    set_no_new_privs(true)
 }
 
 /// Leaves init only the right to signal the processes of its slot; without a cgroup also the right
@@ -42,6 +70,10 @@ fn limits(limits: Rlimits) -> Result<(), Errno> {
 }
 
 fn become_user(identity: Identity) -> Result<(), Errno> {
+    become_plain(identity, INSIDE_USER, INSIDE_USER)
+}
+
+fn become_plain(identity: Identity, user: u32, group: u32) -> Result<(), Errno> {
     empty_bounding_set()?;
     clear_ambient_capability_set()?;
     set_capabilities_secure_bits(
@@ -54,7 +86,7 @@ fn become_user(identity: Identity) -> Result<(), Errno> {
             | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED,
     )?;
     if identity == Identity::Apart {
-        let (user, group) = (Uid::from_raw(INSIDE_USER), Gid::from_raw(INSIDE_USER));
+        let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
         set_thread_groups(&[])?;
         set_thread_res_gid(group, group, group)?;
         set_thread_res_uid(user, user, user)?;
@@ -65,8 +97,16 @@ fn become_user(identity: Identity) -> Result<(), Errno> {
 
 /// Without a bounding set no program can ever give a capability back.
 fn empty_bounding_set() -> Result<(), Errno> {
+    bound_by(CapabilitySet::empty())
+}
+
+/// Takes everything else out of the bounding set.
+fn bound_by(kept: CapabilitySet) -> Result<(), Errno> {
     for bit in 0..64 {
         let Some(capability) = CapabilitySet::from_bits(1 << bit) else { continue };
+        if kept.contains(capability) {
+            continue;
+        }
         match remove_capability_from_bounding_set(capability) {
             // The kernel is older than this capability, and so are all above it.
             Err(Errno::INVAL) => break,

@@ -15,7 +15,7 @@ pub(crate) enum Word {
 }
 
 /// The steps that are reported by name.
-const STEPS: [(&str, Step); 7] = [
+const STEPS: [(&str, Step); 8] = [
     ("cgroup", Step::Cgroup),
     ("fork", Step::Fork),
     ("limits", Step::Limits),
@@ -23,6 +23,7 @@ const STEPS: [(&str, Step); 7] = [
     ("seccomp", Step::Seccomp),
     ("code", Step::Code),
     ("exec", Step::Exec),
+    ("directory", Step::Directory),
 ];
 
 impl Word {

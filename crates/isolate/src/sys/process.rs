@@ -6,9 +6,13 @@ use std::{
     time::Duration,
 };
 
-use rustix::{io::Errno, process::Pid};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal},
+};
 
 use super::{check, last_errno};
+use crate::plan::Exit;
 
 /// Which side of a fork this is.
 #[derive(Debug)]
@@ -181,8 +185,55 @@ pub fn exit_now(code: i32) -> ! {
 
 /// Sends SIGKILL to every process of this pid namespace but ourselves.
 pub fn kill_all_others() -> Result<(), Errno> {
+    signal_all_others(Signal::KILL)
+}
+
+/// Signals every process of this pid namespace but ourselves. Only its PID 1 may: elsewhere that
+/// would be everybody on the machine.
+pub fn signal_all_others(signal: Signal) -> Result<(), Errno> {
+    if !rustix::process::getpid().is_init() {
+        return Err(Errno::PERM);
+    }
     // SAFETY: kill reads no memory.
-    check(unsafe { libc::kill(-1, libc::SIGKILL) }.into()).map(drop)
+    check(unsafe { libc::kill(-1, signal.as_raw()) }.into()).map(drop)
+}
+
+/// A child that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    pub pid: Pid,
+    pub exit: Exit,
+    /// Its own, and that of all children it has waited for.
+    pub cpu_time: Duration,
+}
+
+/// Reaps one child that has ended, if there is any.
+pub fn reap() -> Result<Option<Ended>, Errno> {
+    let mut status = 0;
+    // SAFETY: all-zero bytes are a valid `rusage`.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the call fills in one status and one `rusage`.
+    let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut usage) };
+    let pid = match check(pid.into()) {
+        Ok(_) => Pid::from_raw(pid),
+        Err(Errno::CHILD | Errno::INTR) => None,
+        Err(other) => return Err(other),
+    };
+    let exit = if libc::WIFSIGNALED(status) {
+        Exit::Signal(libc::WTERMSIG(status))
+    } else {
+        Exit::Code(libc::WEXITSTATUS(status))
+    };
+    Ok(pid.map(|pid| Ended { pid, exit, cpu_time: cpu_time(&usage) }))
+}
+
+fn cpu_time(usage: &libc::rusage) -> Duration {
+    let duration = |time: libc::timeval| {
+        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+        let micros = u64::try_from(time.tv_usec).unwrap_or_default();
+        Duration::from_secs(seconds) + Duration::from_micros(micros)
+    };
+    duration(usage.ru_utime) + duration(usage.ru_stime)
 }
 
 /// What the children that were waited for have used.
@@ -199,13 +250,8 @@ pub fn children_usage() -> ChildrenUsage {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the call fills in one `rusage`.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
-    let duration = |time: libc::timeval| {
-        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-        let micros = u64::try_from(time.tv_usec).unwrap_or_default();
-        Duration::from_secs(seconds) + Duration::from_micros(micros)
-    };
     ChildrenUsage {
-        cpu_time: duration(usage.ru_utime) + duration(usage.ru_stime),
+        cpu_time: cpu_time(&usage),
         largest: u64::try_from(usage.ru_maxrss).unwrap_or_default() * 1024,
     }
 }

@@ -9,3 +9,5 @@ mod host;
 mod limits;
 #[cfg(test)]
 mod slots;
+#[cfg(test)]
+mod supervisor;

@@ -1,0 +1,46 @@
+//! PID 1 of a long-lived sandbox: it owns what must survive the daemon.
+//!
+//! It starts commands, waits for them, keeps their output in files and how they ended in a journal,
+//! and tells all that to whoever knows the sandbox's secret. It knows no business rules, opens no
+//! path that a user names, and ends when it is told to stop.
+
+mod command;
+mod exec;
+mod groups;
+pub mod journal;
+mod output;
+mod serve;
+pub mod wire;
+
+use std::os::fd::OwnedFd;
+
+use rustix::{io::Errno, net::listen};
+
+use crate::plan::Rights;
+pub use groups::Groups;
+use serve::Supervisor;
+use wire::Secret;
+
+/// What a supervisor has of its sandbox.
+#[derive(Debug)]
+pub struct Place {
+    pub sandbox: String,
+    pub secret: Secret,
+    /// What is left to commands.
+    pub rights: Rights,
+    /// The folder where output is kept.
+    pub outputs: OwnedFd,
+    pub journal: OwnedFd,
+    pub groups: Groups,
+}
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4;
+
+/// Supervises until it is told to stop. The socket is bound, and not listening yet: whoever calls
+/// listen is who others see behind it.
+pub fn run(place: Place, socket: OwnedFd) -> Result<(), Errno> {
+    listen(&socket, BACKLOG)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    Supervisor::new(place, socket)?.run()
+}

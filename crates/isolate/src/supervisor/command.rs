@@ -1,0 +1,118 @@
+//! From a copy of the supervisor to a command.
+
+use std::{
+    ffi::CString,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::{fs::Mode, io::Errno};
+
+use super::{Place, wire::Start};
+use crate::{
+    init::{privileges, word::Word},
+    plan::{Broken, Step},
+    sys::{
+        self,
+        process::{CStrings, exit_now},
+    },
+};
+
+/// What a command is given.
+pub(super) struct Streams {
+    pub(super) stdin: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+    /// Where it says which step broke. Closes by itself when it has become the command.
+    pub(super) tell: OwnedFd,
+}
+
+/// Where programs are looked for if the command's own environment does not say.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The number at which [`Streams::tell`] is, when all others are closed.
+const TELL: i32 = 3;
+
+pub(super) fn become_command(place: &Place, start: &Start, streams: &Streams) -> ! {
+    if let Err(broken) = settle(place, &start.exec, streams) {
+        fail(&streams.tell, broken);
+    }
+    let Ok(tell) = sys::process::inherited(TELL) else { exit_now(127) };
+    let broken = match enter(place, start, &tell) {
+        Err(broken) => broken,
+        Ok(errno) => Broken::at(Step::Exec)(errno),
+    };
+    fail(&tell, broken)
+}
+
+fn fail(tell: &OwnedFd, broken: Broken) -> ! {
+    // If the supervisor cannot be told it sees an end without a reason.
+    let _ = rustix::io::write(tell, &Word::Error(broken).to_bytes());
+    exit_now(127)
+}
+
+/// Joins the command's group and closes everything that is not its own.
+fn settle(place: &Place, exec: &str, streams: &Streams) -> Result<(), Broken> {
+    place.join(exec).map_err(Broken::at(Step::Cgroup))?;
+    let fork = Broken::at(Step::Fork);
+    sys::signal::restore_defaults().map_err(&fork)?;
+    rustix::process::setsid().map_err(&fork)?;
+    let Streams { stdin, stdout, stderr, tell } = streams;
+    sys::process::place_all(&[stdin, stdout, stderr, tell].map(AsFd::as_fd), 0).map_err(&fork)
+}
+
+/// Gives up rights and becomes the command. Comes back only with what broke.
+fn enter(place: &Place, start: &Start, tell: &OwnedFd) -> Result<Errno, Broken> {
+    rustix::io::fcntl_setfd(tell, rustix::io::FdFlags::CLOEXEC).map_err(Broken::at(Step::Fork))?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    privileges::of_command(&place.rights, start.user)?;
+    // With the command's own rights: it may only be where it may go.
+    rustix::process::chdir(start.directory.as_str()).map_err(Broken::at(Step::Directory))?;
+    Ok(exec(start))
+}
+
+/// Returns why it did not become the command.
+fn exec(start: &Start) -> Errno {
+    let strings = |texts: &[String]| -> Option<Vec<CString>> {
+        texts.iter().map(|text| CString::new(text.as_str()).ok()).collect()
+    };
+    let (Some(argv), Some(env)) = (strings(&start.argv), strings(&start.env)) else {
+        return Errno::INVAL;
+    };
+    let Some(name) = start.argv.first() else { return Errno::INVAL };
+    let (argv, env) = (CStrings::new(argv), CStrings::new(env));
+    let mut reason = Errno::NOENT;
+    for path in candidates(name, &start.env) {
+        let Ok(path) = CString::new(path) else { return Errno::INVAL };
+        match sys::process::exec(&path, &argv, &env) {
+            Errno::NOENT | Errno::NOTDIR => {}
+            // Another one further on may do; if none does, this is the reason.
+            Errno::ACCESS => reason = Errno::ACCESS,
+            other => return other,
+        }
+    }
+    reason
+}
+
+/// Lists where a program of this name may be.
+fn candidates(name: &str, env: &[String]) -> Vec<String> {
+    if name.is_empty() || name.contains('/') {
+        return vec![name.to_owned()];
+    }
+    let path = env.iter().rev().find_map(|variable| variable.strip_prefix("PATH="));
+    let folders = path.unwrap_or(PATH).split(':');
+    folders.map(|folder| if folder.is_empty() { "." } else { folder }).map(|f| format!("{f}/{name}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_looked_for_as_a_shell_does() {
+        let env = |path: &str| vec!["A=1".to_owned(), format!("PATH={path}")];
+        assert_eq!(candidates("/bin/ls", &env("/x")), ["/bin/ls"]);
+        assert_eq!(candidates("./ls", &env("/x")), ["./ls"]);
+        assert_eq!(candidates("ls", &env("/x::/y")), ["/x/ls", "./ls", "/y/ls"]);
+        assert_eq!(candidates("ls", &[]).len(), 6);
+    }
+}

@@ -1,0 +1,60 @@
+//! Control groups of the commands in a sandbox.
+//!
+//! All of them share the limits of the sandbox. Where there is a v2 tree each also has a group of
+//! its own in it, by which everything that it ever started is found and ended.
+
+use std::os::fd::OwnedFd;
+
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat},
+    io::Errno,
+    process::{Pid, Signal, kill_process_group},
+};
+
+use super::Place;
+
+/// The sandbox's groups, as they were handed over.
+#[derive(Debug, Default)]
+pub struct Groups {
+    /// `cgroup.procs` of every group that commands belong to, but for those in `leaves`.
+    pub procs: Vec<OwnedFd>,
+    /// The v2 folder in which every command gets a group of its own.
+    pub leaves: Option<OwnedFd>,
+}
+
+impl Place {
+    /// Puts the calling process into the groups of its command.
+    pub(super) fn join(&self, exec: &str) -> Result<(), Errno> {
+        for procs in &self.groups.procs {
+            rustix::io::write(procs, b"0\n")?;
+        }
+        let Some(leaves) = &self.groups.leaves else { return Ok(()) };
+        match mkdirat(leaves, exec, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => write(leaves, &format!("{exec}/cgroup.procs"), b"0\n"),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Takes a command's group away, if nothing of it is left in there.
+    pub(super) fn leave(&self, exec: &str) {
+        if let Some(leaves) = &self.groups.leaves {
+            let _ = unlinkat(leaves, exec, AtFlags::REMOVEDIR);
+        }
+    }
+
+    /// Signals everything that a command has started. Without a group of its own only its process
+    /// group is known.
+    pub(super) fn signal_all(&self, exec: &str, leader: Pid, signal: Signal) -> Result<(), Errno> {
+        match &self.groups.leaves {
+            Some(leaves) if signal == Signal::KILL => {
+                write(leaves, &format!("{exec}/cgroup.kill"), b"1")
+            }
+            _ => kill_process_group(leader, signal),
+        }
+    }
+}
+
+fn write(folder: &OwnedFd, path: &str, text: &[u8]) -> Result<(), Errno> {
+    let file = openat(folder, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, text).map(drop)
+}

@@ -1,0 +1,396 @@
+//! The loop of a supervisor: one thread, which waits for whatever comes next and for nothing else.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{RecvFlags, SendFlags, SocketFlags, accept_with},
+    process::Signal,
+};
+
+use super::{
+    Place,
+    exec::Exec,
+    journal::Record,
+    output::CHUNK,
+    wire::{self, Ask, End, MAX_EXECS, Refusal, Start, Tell, WireError},
+};
+use crate::{plan::Broken, socket::PacketSocket, sys};
+
+/// Connections that have not said the secret. The oldest goes for a new one.
+const STRANGERS: usize = 4;
+
+/// A supervisor at work.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    place: Place,
+    listener: OwnedFd,
+    signals: OwnedFd,
+    execs: BTreeMap<String, Exec>,
+    /// Commands that have ended, whose streams others still write to: so that those can go on,
+    /// it is read and thrown away.
+    leftovers: Vec<OwnedFd>,
+    strangers: Vec<PacketSocket>,
+    daemon: Option<Daemon>,
+    stop: Option<Stop>,
+    buffer: Box<[u8; CHUNK]>,
+}
+
+/// The one who has said the secret last.
+#[derive(Debug)]
+struct Daemon {
+    socket: PacketSocket,
+    /// What there was no room for. While there is any, nothing more is taken from it.
+    unsent: Vec<(Tell, Option<OwnedFd>)>,
+}
+
+/// The end of everything, from when it was asked for.
+#[derive(Clone, Copy, Debug)]
+enum Stop {
+    /// They were asked to end, and have until then.
+    Asked { until: Instant },
+    Killed,
+}
+
+/// What is being waited for, in the order of the descriptors.
+#[derive(Clone, Debug)]
+enum Source {
+    Listener,
+    Signals,
+    Daemon,
+    Stranger(usize),
+    Leftover(usize),
+    Exec(String, usize),
+}
+
+impl Supervisor {
+    pub(super) fn new(place: Place, listener: OwnedFd) -> Result<Self, Errno> {
+        let signals = sys::signal::as_descriptor(&[libc::SIGCHLD])?;
+        Ok(Self {
+            place,
+            listener,
+            signals,
+            execs: BTreeMap::new(),
+            leftovers: Vec::new(),
+            strangers: Vec::new(),
+            daemon: None,
+            stop: None,
+            buffer: Box::new([0; CHUNK]),
+        })
+    }
+
+    /// Runs until everything was stopped.
+    pub(super) fn run(&mut self) -> Result<(), Errno> {
+        loop {
+            self.tell();
+            if matches!(self.stop, Some(Stop::Killed)) && self.is_empty() {
+                return self.end();
+            }
+            for source in self.wait()? {
+                self.handle(&source)?;
+            }
+            self.stop_when_due()?;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.execs.values().all(Exec::has_ended)
+    }
+
+    /// Says the last word. Whoever is not there to hear it finds it in the journal.
+    fn end(&mut self) -> Result<(), Errno> {
+        self.place.note(&Record::Stopped);
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        rustix::io::ioctl_fionbio(&daemon.socket, false)?;
+        daemon.unsent.push((Tell::Stopped, None));
+        // A daemon that is gone needs no word.
+        let _ = daemon.send_unsent();
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<Vec<Source>, Errno> {
+        let timeout = match self.stop {
+            Some(Stop::Asked { until }) => Some(until.saturating_duration_since(Instant::now())),
+            Some(Stop::Killed) | None => None,
+        };
+        let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
+        let mut sources = Vec::new();
+        let mut fds = Vec::new();
+        self.list(&mut sources, &mut fds);
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Vec::new()),
+            Err(other) => return Err(other),
+        }
+        let happened = sources.into_iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+        Ok(happened.map(|(source, _)| source).collect())
+    }
+
+    fn list<'a>(&'a self, sources: &mut Vec<Source>, fds: &mut Vec<PollFd<'a>>) {
+        let mut add = |source, fd, flags| {
+            sources.push(source);
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+        };
+        add(Source::Listener, self.listener.as_fd(), PollFlags::IN);
+        add(Source::Signals, self.signals.as_fd(), PollFlags::IN);
+        if let Some(daemon) = &self.daemon {
+            let flags = if daemon.unsent.is_empty() { PollFlags::IN } else { PollFlags::OUT };
+            add(Source::Daemon, daemon.socket.as_fd(), flags);
+        }
+        for (index, stranger) in self.strangers.iter().enumerate() {
+            add(Source::Stranger(index), stranger.as_fd(), PollFlags::IN);
+        }
+        for (index, leftover) in self.leftovers.iter().enumerate() {
+            add(Source::Leftover(index), leftover.as_fd(), PollFlags::IN);
+        }
+        for (id, exec) in &self.execs {
+            for (index, fd) in exec.watched().into_iter().enumerate() {
+                if let Some(fd) = fd {
+                    add(Source::Exec(id.clone(), index), fd.as_fd(), PollFlags::IN);
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, source: &Source) -> Result<(), Errno> {
+        match source {
+            Source::Listener => self.accept(),
+            Source::Signals => self.reap()?,
+            Source::Daemon => self.hear_daemon()?,
+            Source::Stranger(index) => self.hear_stranger(*index),
+            Source::Leftover(index) => self.throw_away(*index),
+            Source::Exec(id, index) => {
+                if let Some(exec) = self.execs.get_mut(id) {
+                    exec.take(*index, &self.place, &mut self.buffer);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Whoever has gone away again needs nothing.
+        if let Ok(fd) = accept_with(&self.listener, flags) {
+            if self.strangers.len() >= STRANGERS {
+                self.strangers.remove(0);
+            }
+            self.strangers.push(PacketSocket::from_fd(fd));
+        }
+    }
+
+    /// Lets in whoever knows the secret, in the place of whoever was there. Others are not told
+    /// anything.
+    fn hear_stranger(&mut self, index: usize) {
+        if index >= self.strangers.len() {
+            return;
+        }
+        let stranger = self.strangers.remove(index);
+        let hello = match stranger.receive(RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN) => return self.strangers.insert(index, stranger),
+            Ok(Some(packet)) => wire::decode(&packet.bytes),
+            Ok(None) | Err(_) => Err(WireError::Empty),
+        };
+        if let Ok(Ask::Hello { secret }) = hello
+            && is_same(&secret.0, &self.place.secret.0)
+        {
+            let execs = u32::try_from(self.execs.len()).unwrap_or(u32::MAX);
+            let welcome = Tell::Welcome { sandbox: self.place.sandbox.clone(), execs };
+            self.daemon = Some(Daemon { socket: stranger, unsent: vec![(welcome, None)] });
+            self.execs.values_mut().for_each(Exec::untell);
+        }
+    }
+
+    fn hear_daemon(&mut self) -> Result<(), Errno> {
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        if !daemon.unsent.is_empty() {
+            if daemon.send_unsent().is_err() {
+                self.daemon = None;
+            }
+            return Ok(());
+        }
+        match daemon.socket.receive(RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN) => {}
+            Ok(Some(packet)) => match wire::decode(&packet.bytes) {
+                Ok(ask) => self.obey(ask)?,
+                // It speaks another language; a better one may come.
+                Err(_) => self.daemon = None,
+            },
+            Ok(None) | Err(_) => self.daemon = None,
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, ask: Ask) -> Result<(), Errno> {
+        match ask {
+            Ask::Hello { .. } => {}
+            Ask::Start(start) => self.start(&start),
+            Ask::Signal { exec, signal, whom } => match self.execs.get(&exec) {
+                Some(found) => {
+                    if let Some(signal) = Signal::from_named_raw(signal) {
+                        found.signal(signal, whom, &self.place);
+                    }
+                }
+                None => self.refuse(exec, Refusal::NoSuchExec),
+            },
+            Ask::OpenInput { exec } => match self.execs.get(&exec) {
+                Some(found) => {
+                    let input = found.input().and_then(|input| input.try_clone().ok());
+                    self.answer(Tell::Input { exec }, input);
+                }
+                None => self.refuse(exec, Refusal::NoSuchExec),
+            },
+            Ask::CloseInput { exec } => match self.execs.get_mut(&exec) {
+                Some(found) => found.close_input(),
+                None => self.refuse(exec, Refusal::NoSuchExec),
+            },
+            Ask::Forget { exec } => {
+                if self.execs.get(&exec).is_some_and(Exec::has_ended) {
+                    self.place.leave(&exec);
+                    self.execs.remove(&exec);
+                }
+            }
+            Ask::Stop { grace } => self.stop(grace)?,
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, start: &Start) {
+        if let Some(known) = self.execs.get_mut(&start.exec) {
+            return known.untell();
+        }
+        let why = if !wire::is_good_id(&start.exec) {
+            Some(Refusal::BadId)
+        } else if self.stop.is_some() {
+            Some(Refusal::Stopping)
+        } else if self.execs.len() >= MAX_EXECS {
+            Some(Refusal::TooManyExecs)
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return self.refuse(start.exec.clone(), why);
+        }
+        match Exec::start(&self.place, start) {
+            Ok(exec) => drop(self.execs.insert(start.exec.clone(), exec)),
+            Err(broken) => self.not_started(start.exec.clone(), broken),
+        }
+    }
+
+    /// Without a process there is nothing to remember but this one word, which the journal has.
+    fn not_started(&mut self, exec: String, broken: Broken) {
+        let end = End::NotStarted(broken);
+        self.place.note(&Record::Ended { exec: exec.clone(), end: end.clone() });
+        self.answer(Tell::Ended { exec, end }, None);
+    }
+
+    fn refuse(&mut self, exec: String, why: Refusal) {
+        self.answer(Tell::Refused { exec, why }, None);
+    }
+
+    fn answer(&mut self, tell: Tell, fd: Option<OwnedFd>) {
+        if let Some(daemon) = &mut self.daemon {
+            daemon.unsent.push((tell, fd));
+            if daemon.send_unsent().is_err() {
+                self.daemon = None;
+            }
+        }
+    }
+
+    /// Tells whatever there is to tell, as far as there is room.
+    fn tell(&mut self) {
+        let Some(daemon) = &mut self.daemon else { return };
+        let mut heard = daemon.send_unsent();
+        for exec in self.execs.values_mut() {
+            while heard.is_ok()
+                && daemon.unsent.is_empty()
+                && let Some(tell) = exec.next_to_tell()
+            {
+                daemon.unsent.push((tell, None));
+                heard = daemon.send_unsent();
+            }
+        }
+        if heard.is_err() {
+            self.daemon = None;
+        }
+    }
+
+    /// Waits for everybody who has ended: commands, and what they left behind.
+    fn reap(&mut self) -> Result<(), Errno> {
+        while sys::signal::next(&self.signals)?.is_some() {}
+        while let Some(ended) = sys::process::reap()? {
+            let found = self.execs.values_mut().find(|exec| exec.pid() == Some(ended.pid));
+            if let Some(exec) = found.filter(|exec| !exec.has_ended()) {
+                exec.exited(ended.exit, ended.cpu_time, &self.place, &mut self.buffer);
+                self.leftovers.extend(exec.leftovers());
+            }
+        }
+        // Each may hold a descriptor for ever; those that were there first have had their time.
+        let surplus = self.leftovers.len().saturating_sub(MAX_EXECS);
+        self.leftovers.drain(..surplus);
+        Ok(())
+    }
+
+    fn throw_away(&mut self, index: usize) {
+        let Some(leftover) = self.leftovers.get(index) else { return };
+        match rustix::io::read(leftover, &mut *self.buffer) {
+            Ok(0) => drop(self.leftovers.remove(index)),
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => drop(self.leftovers.remove(index)),
+        }
+    }
+
+    /// Asks everybody to end.
+    fn stop(&mut self, grace: Duration) -> Result<(), Errno> {
+        if self.stop.is_none() {
+            // A time that is too far off to be said is never.
+            let until = Instant::now().checked_add(grace).unwrap_or_else(Instant::now);
+            self.stop = Some(Stop::Asked { until });
+            signal_everybody(Signal::TERM)?;
+        }
+        Ok(())
+    }
+
+    fn stop_when_due(&mut self) -> Result<(), Errno> {
+        let Some(Stop::Asked { until }) = self.stop else { return Ok(()) };
+        if self.is_empty() || Instant::now() >= until {
+            self.stop = Some(Stop::Killed);
+            signal_everybody(Signal::KILL)?;
+        }
+        Ok(())
+    }
+}
+
+impl Daemon {
+    /// Sends what there is room for.
+    fn send_unsent(&mut self) -> Result<(), Errno> {
+        while let Some((tell, fd)) = self.unsent.first() {
+            let packet = wire::encode(tell).or(Err(Errno::MSGSIZE))?;
+            let fds: Vec<_> = fd.iter().map(AsFd::as_fd).collect();
+            match self.socket.send(&packet, &fds, SendFlags::empty()) {
+                Ok(()) => drop(self.unsent.remove(0)),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn signal_everybody(signal: Signal) -> Result<(), Errno> {
+    match sys::process::signal_all_others(signal) {
+        // Nobody is left.
+        Err(Errno::SRCH) | Ok(()) => Ok(()),
+        Err(other) => Err(other),
+    }
+}
+
+/// Compares in the same time whatever is in them.
+fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    one.iter().zip(other).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}
