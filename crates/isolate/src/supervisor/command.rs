@@ -100,7 +100,10 @@ fn candidates(name: &str, env: &[String]) -> Vec<String> {
     }
     let path = env.iter().rev().find_map(|variable| variable.strip_prefix("PATH="));
     let folders = path.unwrap_or(PATH).split(':');
-    folders.map(|folder| if folder.is_empty() { "." } else { folder }).map(|f| format!("{f}/{name}")).collect()
+    folders
+        .map(|folder| if folder.is_empty() { "." } else { folder })
+        .map(|f| format!("{f}/{name}"))
+        .collect()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use rustix::{
 use super::{
     Place, command,
     journal::{self, Record},
-    output::{CHUNK, Output},
+    output::Output,
     wire::{End, Known, Start, Tell, Whom, Written},
 };
 use crate::{
@@ -101,7 +101,7 @@ impl Exec {
     }
 
     /// Takes what came on one of those.
-    pub(super) fn take(&mut self, index: usize, place: &Place, buffer: &mut [u8; CHUNK]) {
+    pub(super) fn take(&mut self, index: usize, place: &Place, buffer: &mut [u8]) {
         match index {
             0 => self.hear(place),
             1 => _ = self.stdout.pump(buffer),
@@ -139,7 +139,7 @@ impl Exec {
         exit: Exit,
         cpu_time: Duration,
         place: &Place,
-        buffer: &mut [u8; CHUNK],
+        buffer: &mut [u8],
     ) {
         // It may have said something that was not heard yet.
         self.hear(place);

@@ -13,8 +13,14 @@ use super::wire::End;
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
-    Started { exec: String, pid: u32 },
-    Ended { exec: String, end: End },
+    Started {
+        exec: String,
+        pid: u32,
+    },
+    Ended {
+        exec: String,
+        end: End,
+    },
     /// Everything was stopped because somebody asked for it.
     Stopped,
 }

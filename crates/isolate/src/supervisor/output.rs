@@ -54,7 +54,7 @@ impl Output {
     }
 
     /// Takes one chunk of what is there.
-    pub(super) fn pump(&mut self, buffer: &mut [u8; CHUNK]) -> Pumped {
+    pub(super) fn pump(&mut self, buffer: &mut [u8]) -> Pumped {
         let Some(source) = &self.source else { return Pumped::End };
         match rustix::io::read(source, &mut *buffer) {
             Ok(0) => self.end(),
@@ -68,7 +68,7 @@ impl Output {
     }
 
     /// Takes what is in the pipe by now. Who goes on writing adds nothing: it is a pipe's worth.
-    pub(super) fn take_rest(&mut self, buffer: &mut [u8; CHUNK]) {
+    pub(super) fn take_rest(&mut self, buffer: &mut [u8]) {
         for _ in 0..MOST_CHUNKS {
             if self.pump(buffer) != Pumped::Some {
                 break;
@@ -139,7 +139,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let mut kept = file.try_clone().unwrap();
         let (mut output, mut source) = output(1 << 30, file);
-        let mut buffer = [0; CHUNK];
+        let mut buffer = vec![0; CHUNK];
         assert_eq!(output.pump(&mut buffer), Pumped::Nothing);
         source.write_all(b"one").unwrap();
         assert_eq!(output.pump(&mut buffer), Pumped::Some);
@@ -159,7 +159,7 @@ mod tests {
         let kept = file.try_clone().unwrap();
         let (mut output, _source) = output(2 << 20, file);
         for number in 0..160_u8 {
-            output.store(&[number; CHUNK]);
+            output.store(&vec![number; CHUNK]);
         }
         let stored = output.stored();
         assert_eq!((stored.end, stored.lost), (10 << 20, 0));

@@ -38,7 +38,7 @@ pub(super) struct Supervisor {
     strangers: Vec<PacketSocket>,
     daemon: Option<Daemon>,
     stop: Option<Stop>,
-    buffer: Box<[u8; CHUNK]>,
+    buffer: Box<[u8]>,
 }
 
 /// The one who has said the secret last.
@@ -53,7 +53,9 @@ struct Daemon {
 #[derive(Clone, Copy, Debug)]
 enum Stop {
     /// They were asked to end, and have until then.
-    Asked { until: Instant },
+    Asked {
+        until: Instant,
+    },
     Killed,
 }
 
@@ -80,7 +82,7 @@ impl Supervisor {
             strangers: Vec::new(),
             daemon: None,
             stop: None,
-            buffer: Box::new([0; CHUNK]),
+            buffer: vec![0; CHUNK].into_boxed_slice(),
         })
     }
 

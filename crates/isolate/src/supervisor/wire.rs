@@ -45,18 +45,32 @@ impl std::fmt::Debug for Secret {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
     /// First of all. Whoever does not know the secret is not answered.
-    Hello { secret: Secret },
+    Hello {
+        secret: Secret,
+    },
     /// An id that is known already changes nothing, and is answered with how it stands.
     Start(Box<Start>),
-    Signal { exec: String, signal: i32, whom: Whom },
+    Signal {
+        exec: String,
+        signal: i32,
+        whom: Whom,
+    },
     /// Asks for the writing end of the exec's stdin, which comes along with the answer.
-    OpenInput { exec: String },
+    OpenInput {
+        exec: String,
+    },
     /// Nobody writes to the exec's stdin any more.
-    CloseInput { exec: String },
+    CloseInput {
+        exec: String,
+    },
     /// The end of the exec is on disk elsewhere.
-    Forget { exec: String },
+    Forget {
+        exec: String,
+    },
     /// Ends everything, and then the supervisor.
-    Stop { grace: Duration },
+    Stop {
+        grace: Duration,
+    },
 }
 
 /// A command to run.
@@ -104,15 +118,32 @@ pub enum Whom {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Tell {
     /// The answer to `Hello`: whose supervisor this is, and how many execs it knows. They follow.
-    Welcome { sandbox: String, execs: u32 },
+    Welcome {
+        sandbox: String,
+        execs: u32,
+    },
     Known(Known),
-    Started { exec: String, pid: u32 },
-    Output { exec: String, written: Written },
-    Ended { exec: String, end: End },
+    Started {
+        exec: String,
+        pid: u32,
+    },
+    Output {
+        exec: String,
+        written: Written,
+    },
+    Ended {
+        exec: String,
+        end: End,
+    },
     /// Comes with a descriptor, unless stdin is closed or the exec is over.
-    Input { exec: String },
+    Input {
+        exec: String,
+    },
     /// What was asked for cannot be done.
-    Refused { exec: String, why: Refusal },
+    Refused {
+        exec: String,
+        why: Refusal,
+    },
     /// Nothing is left in the sandbox. The supervisor ends after this.
     Stopped,
 }
@@ -240,20 +271,19 @@ mod tests {
         };
         let end = End::Exited { exit: Exit::Code(7), cpu_time: Duration::from_nanos(9), written };
         let not_started = End::NotStarted(Broken { step: Step::Plan, errno: 2 });
-        let known =
-            Known { exec: "ex".into(), pid: Some(2), written, end: Some(end.clone()) };
+        let known = Known { exec: "ex".into(), pid: Some(2), written, end: Some(end.clone()) };
         let tells = [
             (Tell::Welcome { sandbox: "sb".into(), execs: 1 }, "010002736201".to_owned()),
-            (Tell::Known(known), "0101026578 0102 010203040506 01 00 000e 0009 010203040506".into()),
+            (
+                Tell::Known(known),
+                "0101026578 0102 010203040506 01 00 000e 0009 010203040506".into(),
+            ),
             (Tell::Started { exec: "ex".into(), pid: 2 }, "010202657802".into()),
             (Tell::Output { exec: "ex".into(), written }, "0103026578 010203040506".into()),
             (Tell::Ended { exec: "ex".into(), end }, "0104026578 00 000e 0009 010203040506".into()),
             (Tell::Ended { exec: "ex".into(), end: not_started }, "0104026578 01 00 04".into()),
             (Tell::Input { exec: "ex".into() }, "0105026578".into()),
-            (
-                Tell::Refused { exec: "ex".into(), why: Refusal::Stopping },
-                "010602657803".into(),
-            ),
+            (Tell::Refused { exec: "ex".into(), why: Refusal::Stopping }, "010602657803".into()),
             (Tell::Stopped, "0107".into()),
         ];
         for (tell, bytes) in tells {
