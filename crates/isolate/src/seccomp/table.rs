@@ -425,6 +425,7 @@ pub(super) const INIT: &[i64] = &[
     // Only for looking after the memory where there is no cgroup.
     SYS_fcntl,
     SYS_getdents64,
+    SYS_getpid,
     SYS_getrusage,
     SYS_kill,
     SYS_madvise,
