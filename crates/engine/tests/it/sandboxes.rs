@@ -7,7 +7,8 @@ use model::{
     execution::Exit,
     life::{EndCause, FailureCause, Phase, SuspendReason},
     sandbox::{Refusal, WhenStopped},
-    spec::{ExecSpec, Idle, SandboxSpec, Suspend},
+    spec::{ExecSpec, Idle, Resources, SandboxSpec, Suspend},
+    units::ByteSize,
 };
 
 use crate::home::{Home, host, shell, tenant};
@@ -230,5 +231,58 @@ async fn using_a_stopped_sandbox_starts_it_where_that_is_wanted() {
     assert!(matches!(refused, Err(SandboxError::Refused(Refusal::WrongPhase(_)))), "{refused:?}");
     let started = start(WhenStopped::Resume).await.unwrap();
     assert_eq!(server.end_of(&started.exec.id).await, ExecEnd::Exited(Exit::Code(0)));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_command_that_needs_too_much_memory_is_killed_alone() {
+    let home = Home::new();
+    let server = home.start().await;
+    let resources = Resources { memory: Some(ByteSize::mib(64)), ..Resources::default() };
+    let spec = SandboxSpec { resources, ..host() };
+    let sandbox = server.sandboxes.create(&tenant(), None, spec).await.unwrap();
+    server.until(sandbox.id.as_str(), Phase::Active).await;
+    let neighbour = server.start(&sandbox, shell("read line; echo still here")).await;
+    let hog = "exec /usr/bin/python3 -c 'x = bytearray(200 << 20)'";
+    assert_eq!(server.run(&sandbox, hog).await.0, ExecEnd::Exited(Exit::Signal(9)));
+    assert_eq!(server.run(&sandbox, "echo fine").await.1, "fine\n");
+    let running = server.sandboxes.running_execs(&tenant(), None).await.unwrap();
+    assert_eq!(running.len(), 1);
+    assert_eq!(running[0].exec.id, neighbour.exec.id);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn processor_time_is_limited() {
+    let home = Home::new();
+    let server = home.start().await;
+    let resources = Resources { millicores: Some(100), ..Resources::default() };
+    let spec = SandboxSpec { resources, ..host() };
+    let sandbox = server.sandboxes.create(&tenant(), None, spec).await.unwrap();
+    server.until(sandbox.id.as_str(), Phase::Active).await;
+    let script = "import os, time\n\
+        end = time.monotonic() + 1\n\
+        while time.monotonic() < end: pass\n\
+        print(sum(os.times()[:2]))";
+    let (_, used) = server.run(&sandbox, &format!("exec /usr/bin/python3 -c '{script}'")).await;
+    // A tenth of the second, a period more at its beginning, and the start of Python.
+    let used: f64 = used.trim().parse().unwrap();
+    assert!(used < 0.5, "{used}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_fork_bomb_is_held_and_cancelled() {
+    let home = Home::new();
+    let server = home.start().await;
+    let sandbox = server.ready().await;
+    let bomb = "bomb() { bomb | bomb & }; bomb; sleep 1000";
+    let bomb = server.start(&sandbox, shell(bomb)).await;
+    server.sandboxes.cancel_exec(&tenant(), &bomb.exec.id).await.unwrap();
+    assert_eq!(server.end_of(&bomb.exec.id).await, ExecEnd::Cancelled);
+    // The supervisor is not held by what holds the bomb.
+    let name = sandbox.id.as_str();
+    server.sandboxes.stop(&tenant(), name).await.unwrap();
+    server.until(name, Phase::Stopped).await;
     server.end().await;
 }

@@ -16,6 +16,7 @@ use rustix::{
 use crate::{
     plan::{Broken, Disk, INSIDE_USER, Identity, Launch, Plan, Step},
     sandbox::WRITABLE,
+    sys,
 };
 
 /// Puts the root together and leaves the old one for good.
@@ -93,6 +94,11 @@ fn add_proc(masked: &[String]) -> Result<(), Errno> {
     make_folder("tmp/nothing.d", 0o555)?;
     let nothing = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     drop(rustix::fs::open("tmp/nothing", nothing, Mode::from_raw_mode(0o444))?);
+    // Whoever is root inside could else write there.
+    for source in ["tmp/nothing", "tmp/nothing.d"] {
+        mount_bind(source, source)?;
+        make_read_only(source)?;
+    }
     for entry in masked {
         let source = if entry.ends_with('/') { "tmp/nothing.d" } else { "tmp/nothing" };
         match mount_bind(source, format!("proc/{entry}")) {
@@ -102,6 +108,12 @@ fn add_proc(masked: &[String]) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+/// A mount that is bound elsewhere is read-only there too.
+fn make_read_only(path: &str) -> Result<(), Errno> {
+    let path = CString::new(path).or(Err(Errno::INVAL))?;
+    sys::mount::set_attributes_recursively(CWD.as_fd(), &path, sys::mount::RDONLY)
 }
 
 fn mount_proc(more: MountFlags, options: Option<&CStr>) -> Result<(), Errno> {
