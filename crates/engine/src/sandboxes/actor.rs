@@ -5,6 +5,7 @@
 //! sandbox got there. So a task that takes over after a crash is the same as one that went on.
 
 mod execs;
+mod main_process;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -29,6 +30,7 @@ use super::{
     machine::{Found, MachineError},
 };
 use execs::Execs;
+use main_process::MainProcess;
 
 /// What somebody wants of the sandbox.
 #[derive(Debug)]
@@ -76,6 +78,7 @@ pub(super) struct Actor {
     inbox: mpsc::Receiver<Ask>,
     presence: Presence,
     execs: Execs,
+    main: MainProcess,
     work: Option<Work>,
     /// Requests that wait until the sandbox has been made ready.
     waiting: Vec<Ask>,
@@ -115,6 +118,7 @@ impl Actor {
             inbox,
             presence,
             execs: Execs::default(),
+            main: MainProcess::default(),
             work: None,
             waiting: Vec::new(),
             stop_until: None,
@@ -330,6 +334,7 @@ impl Actor {
     fn let_go(&mut self, presence: Presence) {
         self.presence = presence;
         self.execs = Execs::default();
+        self.main = MainProcess::default();
     }
 
     /// Answers a request, and does what there is to do at once.
@@ -486,7 +491,11 @@ impl Actor {
     fn deadline(&self) -> Option<Instant> {
         match self.phase() {
             Phase::Stopping => self.stop_until,
-            Phase::Active | Phase::Idle if self.sandbox.life.running.is_empty() => self.idle_end(),
+            Phase::Active | Phase::Idle => {
+                let is_unused = self.sandbox.life.running.is_empty();
+                let idle_end = if is_unused { self.idle_end() } else { None };
+                [idle_end, self.main.deadline()].into_iter().flatten().min()
+            }
             _ => None,
         }
     }
@@ -503,8 +512,11 @@ impl Actor {
             tracing::warn!(sandbox = %self.sandbox.id, "did not stop in time, and is ended");
             return self.let_go(Presence::Remains);
         }
+        self.start_main_again().await;
         let Some(idle) = self.sandbox.spec.idle else { return };
-        if self.idle_end().is_some_and(|end| end > Instant::now()) {
+        if !self.sandbox.life.running.is_empty()
+            || self.idle_end().is_some_and(|end| end > Instant::now())
+        {
             return;
         }
         let request = match idle.then {

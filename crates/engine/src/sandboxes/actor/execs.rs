@@ -45,6 +45,7 @@ impl Actor {
     /// Learns of a command that was there before this daemon.
     async fn learn(&mut self, known: Known) {
         self.execs.known.insert(known.exec.clone());
+        self.learn_main(&known.exec, known.end.is_some());
         match (known.end, known.exec.parse::<ExecId>()) {
             (Some(end), _) => self.exec_ended(&known.exec, end).await,
             // Somebody cancelled it, and its processes were not killed any more.
@@ -71,6 +72,7 @@ impl Actor {
             Phase::Frozen => self.freeze_again().await,
             _ => {}
         }
+        self.start_main().await;
         self.see_ends_in_journal().await;
         let missing: Vec<ExecId> = self
             .sandbox
@@ -106,7 +108,7 @@ impl Actor {
     pub(super) async fn start_exec(&mut self, exec: &Exec) {
         self.execs.known.insert(exec.id.to_string());
         let keep = self.shared.settings.defaults.output.as_bytes();
-        let start = match machine::start(&self.sandbox.spec, &exec.id, &exec.spec, keep) {
+        let start = match machine::start(&self.sandbox.spec, exec.id.as_str(), &exec.spec, keep) {
             Ok(start) => start,
             Err(error) => {
                 let (exec, message) = (exec.id.clone(), error.to_string());
@@ -125,7 +127,7 @@ impl Actor {
         self.say(&say).await;
     }
 
-    async fn say(&mut self, say: &Say) {
+    pub(super) async fn say(&mut self, say: &Say) {
         let Presence::Link(link) = &self.presence else { return };
         if let Err(error) = link.ask(say).await {
             tracing::debug!(sandbox = %self.sandbox.id, %error, "the supervisor does not listen");
@@ -134,7 +136,8 @@ impl Actor {
 
     /// Keeps the end of a command, and lets the supervisor forget it.
     async fn exec_ended(&mut self, exec: &str, end: End) {
-        if let Ok(id) = exec.parse::<ExecId>()
+        if !self.main_ended(exec, &end).await
+            && let Ok(id) = exec.parse::<ExecId>()
             && self.sandbox.life.running.contains_key(&id)
         {
             self.keep_end(id, end).await;
