@@ -73,9 +73,6 @@ pub(super) fn prepare(plan: &SandboxPlan, fds: Vec<OwnedFd>) -> Result<Supervisi
 /// Lets commands see their own groups as the top of all, and nothing of the machine's. The
 /// supervisor itself is in another, where what limits them does not limit it.
 fn settle(groups: &[OwnedFd], own_groups: &[OwnedFd]) -> Result<(), Errno> {
-    if groups.is_empty() {
-        return Ok(());
-    }
     join(groups)?;
     sys::process::unshare_cgroup()?;
     join(own_groups)
