@@ -41,6 +41,8 @@ pub(super) struct Parts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owners {
     pub(super) supervisor: Option<u32>,
+    /// The owner on disk of what is user 0's inside.
+    pub(super) on_disk: Option<u32>,
     pub(super) daemon: Option<u32>,
 }
 
@@ -91,7 +93,7 @@ impl Folder {
         let journal = make_journal(&sandbox)?;
         give(&journal, owners.supervisor)?;
         let socket = make_socket(&sandbox, owners.daemon)?;
-        let files = make_files(&sandbox, owners.supervisor.is_some())?;
+        let files = make_files(&sandbox, owners.on_disk)?;
         Ok(Parts { outputs, journal, socket, files })
     }
 
@@ -149,37 +151,43 @@ fn make_socket(sandbox: &OwnedFd, daemon: Option<u32>) -> Result<OwnedFd, Errno>
     Ok(socket)
 }
 
-/// Makes the folders that the sandbox can write to. On disk they belong to the users that they
-/// belong to inside. A sandbox that is resumed finds its own again.
-fn make_files(sandbox: &OwnedFd, has_users: bool) -> Result<OwnedFd, Errno> {
-    // Not even the daemon's user may look in here: what root inside makes is root's on disk.
+/// Makes the folders that the sandbox can write to. A sandbox that is resumed finds its own again.
+fn make_files(sandbox: &OwnedFd, on_disk: Option<u32>) -> Result<OwnedFd, Errno> {
     const NEW: &str = "files.new";
     match openat(sandbox, folder::FILES, DIRECTORY, Mode::empty()) {
         Err(Errno::NOENT) => {}
         other => return other,
     }
     remove_tree(sandbox, NEW)?;
-    make_folder(sandbox, NEW, 0o700)?;
+    make_folder(sandbox, NEW, 0o755)?;
     let new = openat(sandbox, NEW, DIRECTORY, Mode::empty())?;
     for name in WRITABLE {
         make_folder(&new, name, 0o755)?;
     }
     make_folder(&new, "tmp", 0o1777)?;
-    for (name, mode) in [("var/cache", 0o755), ("var/lib", 0o755), ("var/log", 0o755)] {
-        make_folder(&new, name, mode)?;
+    for name in IN_VAR {
+        make_folder(&new, name, if name == "var/tmp" { 0o1777 } else { 0o755 })?;
     }
-    make_folder(&new, "var/tmp", 0o1777)?;
     make_folder(&new, "home/agbox", 0o755)?;
     chmodat(&new, "root", Mode::from_raw_mode(0o700), AtFlags::empty())?;
-    if has_users {
-        let (user, group) = (Uid::from_raw(INSIDE_USER), Gid::from_raw(INSIDE_USER));
+    if let Some(root) = on_disk {
+        for name in ["", "home", "root", "tmp", "var"].into_iter().chain(IN_VAR) {
+            give_at(&new, name, root)?;
+        }
         for name in ["home/agbox", "workspace"] {
-            chownat(&new, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+            give_at(&new, name, root + INSIDE_USER)?;
         }
     }
     // In one step: a sandbox has either all of them or none.
     renameat(sandbox, NEW, sandbox, folder::FILES)?;
     Ok(new)
+}
+
+const IN_VAR: [&str; 4] = ["var/cache", "var/lib", "var/log", "var/tmp"];
+
+fn give_at(folder: &OwnedFd, name: &str, to: u32) -> Result<(), Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+    chownat(folder, name, Some(Uid::from_raw(to)), Some(Gid::from_raw(to)), flags)
 }
 
 /// Removes a folder with everything in it, however deep, and follows no link.
@@ -265,7 +273,7 @@ mod tests {
         (place, folder)
     }
 
-    const NOBODY: Owners = Owners { supervisor: None, daemon: None };
+    const NOBODY: Owners = Owners { supervisor: None, on_disk: None, daemon: None };
 
     #[test]
     fn a_sandbox_finds_its_files_again() {
@@ -300,7 +308,7 @@ mod tests {
         drop(folder.make("sb_1", NOBODY).unwrap());
         let deep = place.path().join("sandboxes/sb_1/files");
         let mut at = openat(CWD, &deep, DIRECTORY, Mode::empty()).unwrap();
-        for _ in 0..3000 {
+        for _ in 0..500 {
             mkdirat(&at, "d", Mode::from_raw_mode(0o755)).unwrap();
             at = openat(&at, "d", DIRECTORY, Mode::empty()).unwrap();
         }

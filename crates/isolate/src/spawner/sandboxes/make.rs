@@ -7,18 +7,19 @@ use rustix::{
     io::Errno,
     mount::{OpenTreeFlags, open_tree},
     net::SendFlags,
+    pipe::{PipeFlags, pipe_with},
     process::{Pid, Signal, pidfd_send_signal},
 };
 
 use super::{Sandboxes, files, identity::Marks};
 use crate::{
     cgroup::Lasting,
-    identity::sandbox_map,
+    identity::{disk_map, map_ids, sandbox_map},
     plan::{Broken, Identity, Rights, Rlimits, Step},
     sandbox::{BodySpec, SandboxAnswer, SandboxPlan, is_good_name},
     socket::PacketSocket,
-    spawner::{Spawner, make},
-    sys,
+    spawner::{IdRange, Spawner, make},
+    sys::{self, process::Fork},
     wire::{self, Command},
 };
 
@@ -71,7 +72,11 @@ impl Spawner {
     ) -> Result<(OwnedFd, Vec<OwnedFd>), Broken> {
         let at = Broken::at(Step::Plan);
         let sandboxes = self.sandboxes.as_ref().ok_or_else(|| at(Errno::NOSYS))?;
-        let owners = files::Owners { supervisor: made.block, daemon: sandboxes.daemon };
+        let owners = files::Owners {
+            supervisor: made.block,
+            on_disk: made.block.map(|_| IdRange::ON_DISK.first),
+            daemon: sandboxes.daemon,
+        };
         let parts =
             sandboxes.folder.make(&spec.sandbox, owners).map_err(Broken::at(Step::Writable))?;
         let (ours, theirs) = PacketSocket::pair().map_err(&at)?;
@@ -79,7 +84,7 @@ impl Spawner {
         let (pid, pidfd) = make::fork(self, &theirs, &ours, &map)?;
         let sent = self
             .write_marks(spec, made, pid)
-            .and_then(|()| self.send_sandbox_plan(spec, made, &parts, pid, &ours));
+            .and_then(|()| self.send_sandbox_plan(spec, made, &parts, &ours));
         match sent {
             Ok(()) => Ok((pidfd, vec![ours.into_fd()])),
             Err(errno) => {
@@ -102,12 +107,11 @@ impl Spawner {
         spec: &BodySpec,
         made: &Made,
         parts: &files::Parts,
-        pid: Pid,
         control: &PacketSocket,
     ) -> Result<(), Errno> {
         let sandboxes = self.sandboxes.as_ref().ok_or(Errno::NOSYS)?;
         let root = self.template.clone_tree()?;
-        let files = own_files(&parts.files, pid, self.identity())?;
+        let files = own_files(&parts.files, made.block)?;
         let [groups, own_groups] =
             made.groups.as_ref().map_or(Ok([Vec::new(), Vec::new()]), Lasting::procs)?;
         let leaves = made.groups.as_ref().map_or(Ok(None), Lasting::leaves)?;
@@ -142,20 +146,34 @@ impl Spawner {
 }
 
 /// The sandbox's own files, for its users.
-fn own_files(files: &OwnedFd, pid: Pid, identity: Identity) -> Result<OwnedFd, Errno> {
+fn own_files(files: &OwnedFd, block: Option<u32>) -> Result<OwnedFd, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
     let tree = open_tree(files, "", flags)?;
-    match identity {
-        Identity::Apart => {
-            let path = format!("/proc/{}/ns/user", pid.as_raw_nonzero());
-            let users = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-            sys::mount::map_users(tree.as_fd(), users.as_fd())?;
-        }
-        Identity::Shared => sys::mount::make_plain(tree.as_fd())?,
+    match block {
+        Some(block) => sys::mount::map_users(tree.as_fd(), users_of(block)?.as_fd())?,
+        None => sys::mount::make_plain(tree.as_fd())?,
     }
     Ok(tree)
+}
+
+/// Makes a user namespace that only says whose the files on disk are.
+fn users_of(block: u32) -> Result<OwnedFd, Errno> {
+    let (wait, go) = pipe_with(PipeFlags::CLOEXEC)?;
+    match sys::process::fork(sys::process::USER_NAMESPACE)? {
+        Fork::Child => {
+            // It is only there to be looked at, and ends when it was, or when nobody will.
+            sys::process::let_go(go.as_fd());
+            let _ = rustix::io::read(&wait, &mut [0; 1]);
+            sys::process::exit_now(0)
+        }
+        Fork::Parent { child, pidfd: _ } => {
+            let path = format!("/proc/{}/ns/user", child.as_raw_nonzero());
+            map_ids(child, &disk_map(IdRange::ON_DISK.first, block))?;
+            openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        }
+    }
 }
 
 impl Sandboxes {
