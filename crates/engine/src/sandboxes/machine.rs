@@ -9,7 +9,7 @@ use std::{
 
 use isolate::{
     plan::Broken,
-    sandbox::{BodySpec, SandboxAnswer, SandboxOrder, folder},
+    sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder, folder},
     supervisor::{
         journal::{self, Record},
         wire::{MAX_ID, Secret, Start, User},
@@ -143,6 +143,7 @@ impl Machine {
             hostname: "sandbox".to_owned(),
             max_processes: defaults.processes,
             max_open_files: defaults.open_files,
+            image: Image::Host,
         };
         let (answer, fds) = self.spawner.sandbox(SandboxOrder::Make(Box::new(spec))).await?;
         let SandboxAnswer::Body { cgroup } = settle(answer)? else {

@@ -34,6 +34,8 @@ use identity::{Identified, Marks};
 pub struct SandboxSettings {
     /// The folder in which each sandbox has its own.
     pub folder: PathBuf,
+    /// The folder in which each layer of images has its own.
+    pub layers: PathBuf,
     /// The user who talks to supervisors. `None`: the one user who runs the server.
     pub daemon: Option<u32>,
 }
@@ -42,6 +44,7 @@ pub struct SandboxSettings {
 #[derive(Debug)]
 pub(super) struct Sandboxes {
     folder: Folder,
+    layers: PathBuf,
     daemon: Option<u32>,
     /// Where new ones get their control groups.
     cgroups: Option<Cgroups>,
@@ -84,6 +87,7 @@ impl Sandboxes {
         let cgroups = cgroups.map(|cgroups| cgroups.beside(&name)).transpose();
         Ok(Self {
             folder,
+            layers: settings.layers.clone(),
             daemon: settings.daemon,
             cgroups: cgroups.map_err(doing("make the sandboxes' cgroups"))?,
             blocks: Blocks::default(),

@@ -16,7 +16,7 @@ use crate::{
     cgroup::Lasting,
     identity::{disk_map, map_ids, sandbox_map},
     plan::{Broken, Identity, Rights, Rlimits, Step},
-    sandbox::{BodySpec, SandboxAnswer, SandboxPlan, is_good_name},
+    sandbox::{BodySpec, Image, MAX_LAYERS, SandboxAnswer, SandboxPlan, is_good_name},
     socket::PacketSocket,
     spawner::{IdRange, Spawner, make},
     sys::{self, process::Fork},
@@ -77,8 +77,10 @@ impl Spawner {
             on_disk: made.block.map(|_| IdRange::ON_DISK.first),
             daemon: sandboxes.daemon,
         };
-        let parts =
-            sandboxes.folder.make(&spec.sandbox, owners).map_err(Broken::at(Step::Writable))?;
+        let parts = sandboxes
+            .folder
+            .make(&spec.sandbox, &spec.image, owners)
+            .map_err(Broken::at(Step::Writable))?;
         let (ours, theirs) = PacketSocket::pair().map_err(&at)?;
         let map = sandbox_map(self.identity(), made.block.unwrap_or_default());
         let (pid, pidfd) = make::fork(self, &theirs, &ours, &map)?;
@@ -111,7 +113,9 @@ impl Spawner {
     ) -> Result<(), Errno> {
         let sandboxes = self.sandboxes.as_ref().ok_or(Errno::NOSYS)?;
         let root = self.template.clone_tree()?;
-        let files = own_files(&parts.files, made.block)?;
+        let users = made.block.map(users_of).transpose()?;
+        let files = own(&parts.files, users.as_ref())?;
+        let layers = sandboxes.open_layers(&spec.image, users.as_ref())?;
         let [groups, own_groups] =
             made.groups.as_ref().map_or(Ok([Vec::new(), Vec::new()]), Lasting::procs)?;
         let leaves = made.groups.as_ref().map_or(Ok(None), Lasting::leaves)?;
@@ -129,12 +133,14 @@ impl Spawner {
                 filter: self.user_filter.clone(),
             },
             filter: sandboxes.filter.clone(),
+            layers: layers.len(),
             groups: groups.len(),
             has_leaves: leaves.is_some(),
         };
-        let first = [&root, &files, &parts.outputs, &parts.journal, &parts.socket];
-        let fds: Vec<BorrowedFd<'_>> = first
+        let fds: Vec<BorrowedFd<'_>> = [&root, &files]
             .into_iter()
+            .chain(&layers)
+            .chain([&parts.outputs, &parts.journal, &parts.socket])
             .chain(&groups)
             .chain(&own_groups)
             .chain(&leaves)
@@ -145,14 +151,14 @@ impl Spawner {
     }
 }
 
-/// The sandbox's own files, for its users.
-fn own_files(files: &OwnedFd, block: Option<u32>) -> Result<OwnedFd, Errno> {
+/// A folder as the sandbox's users see it.
+fn own(folder: &OwnedFd, users: Option<&OwnedFd>) -> Result<OwnedFd, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree = open_tree(files, "", flags)?;
-    match block {
-        Some(block) => sys::mount::map_users(tree.as_fd(), users_of(block)?.as_fd())?,
+    let tree = open_tree(folder, "", flags)?;
+    match users {
+        Some(users) => sys::mount::map_users(tree.as_fd(), users.as_fd())?,
         None => sys::mount::make_plain(tree.as_fd())?,
     }
     Ok(tree)
@@ -177,6 +183,15 @@ fn users_of(block: u32) -> Result<OwnedFd, Errno> {
 }
 
 impl Sandboxes {
+    /// Opens the layers of an image, lowest first.
+    fn open_layers(&self, image: &Image, users: Option<&OwnedFd>) -> Result<Vec<OwnedFd>, Errno> {
+        let Image::Layers(names) = image else { return Ok(Vec::new()) };
+        if names.is_empty() || names.len() > MAX_LAYERS {
+            return Err(Errno::INVAL);
+        }
+        names.iter().map(|name| own(&files::open_layer(&self.layers, name)?, users)).collect()
+    }
+
     fn reserve(&mut self, spec: &BodySpec, identity: Identity) -> Result<Made, Broken> {
         let block = match identity {
             Identity::Apart => {
