@@ -20,6 +20,7 @@ use rustix::{
 use super::{About, Spawner, SpawnerError, doing, ids::Blocks};
 use crate::{
     cgroup::{Cgroups, Places},
+    failpoint,
     init::exit_of,
     plan::{Broken, Exit, Step},
     sandbox::{SandboxAnswer, SandboxOrder, is_good_name},
@@ -197,6 +198,7 @@ impl Spawner {
         match sandboxes.living.get(name) {
             Some(living) => {
                 kill(name, living);
+                failpoint::pass("d.killed");
                 sandboxes.waiting.entry(name.to_owned()).or_default().push((ticket, then));
             }
             None => self.clear_sandbox(name, None, ticket, then),
@@ -227,6 +229,7 @@ impl Spawner {
         if let Err(errno) = removed {
             return self.refuse_about_sandbox(ticket, Broken::at(Step::Cgroup)(errno));
         }
+        failpoint::pass("d.cgroup_removed");
         match then {
             Then::Keep => self.answer_about_sandbox(ticket, SandboxAnswer::Done),
             Then::Remove => self.remove_files(name, ticket),
@@ -256,7 +259,10 @@ impl Spawner {
         let worker = self.sandboxes.as_mut().and_then(|sandboxes| sandboxes.workers.remove(&pid));
         let Some(ticket) = worker else { return };
         match exit_of(status) {
-            Some(Exit::Code(0)) => self.answer_about_sandbox(ticket, SandboxAnswer::Done),
+            Some(Exit::Code(0)) => {
+                failpoint::pass("d.files_removed");
+                self.answer_about_sandbox(ticket, SandboxAnswer::Done);
+            }
             Some(Exit::Code(errno)) => {
                 self.refuse_about_sandbox(ticket, Broken { step: Step::Writable, errno });
             }

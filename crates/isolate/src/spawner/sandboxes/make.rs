@@ -14,6 +14,7 @@ use rustix::{
 use super::{Sandboxes, files, identity::Marks};
 use crate::{
     cgroup::Lasting,
+    failpoint,
     identity::{disk_map, map_ids, sandbox_map},
     plan::{Broken, Identity, Rights, Rlimits, Step},
     sandbox::{BodySpec, Image, MAX_LAYERS, SandboxAnswer, SandboxPlan, is_good_name},
@@ -44,6 +45,7 @@ impl Spawner {
             return Err(at(Errno::EXIST));
         }
         let made = sandboxes.reserve(spec, identity)?;
+        failpoint::pass("c.cgroup");
         match self.start_supervisor(spec, &made) {
             Ok((pidfd, mut fds)) => {
                 let files = made.groups.as_ref().map_or(Ok(Vec::new()), Lasting::files);
@@ -81,12 +83,16 @@ impl Spawner {
             .folder
             .make(&spec.sandbox, &spec.image, owners)
             .map_err(Broken::at(Step::Writable))?;
+        failpoint::pass("c.dirs");
         let (ours, theirs) = PacketSocket::pair().map_err(&at)?;
         let map = sandbox_map(self.identity(), made.block.unwrap_or_default());
         let (pid, pidfd) = make::fork(self, &theirs, &ours, &map)?;
+        failpoint::pass("c.supervisor_spawned");
         let sent = self
             .write_marks(spec, made, pid)
+            .inspect(|()| failpoint::pass("c.supervisor_recorded"))
             .and_then(|()| self.send_sandbox_plan(spec, made, &parts, &ours));
+        failpoint::pass("c.plan_sent");
         match sent {
             Ok(()) => Ok((pidfd, vec![ours.into_fd()])),
             Err(errno) => {
