@@ -1,11 +1,13 @@
 //! Makes a large history and checks it: how long that takes, and how much memory.
+//!
+//! `measure [LINES [SANDBOXES]]`
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 use std::{
     fs::{self, File},
     io::{BufWriter, Write as _},
     path::Path,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
@@ -15,17 +17,19 @@ use history::{
     event::{Event, ExecState, Kind, State},
 };
 
-const SANDBOXES: u64 = 200;
-
 fn main() -> anyhow::Result<()> {
-    let wanted = std::env::args().nth(1).map_or(Ok(1_000_000), |count| count.parse::<u64>())?;
+    let argument = |place, otherwise| {
+        std::env::args().nth(place).map_or(Ok(otherwise), |count| count.parse::<u64>())
+    };
+    let (lines, sandboxes) = (argument(1, 1_000_000)?, argument(2, 200)?);
     let path = std::env::temp_dir().join(format!("history-{}.jsonl", std::process::id()));
-    let written = write(&path, wanted).context("cannot write the history")?;
+    let written = write(&path, lines, sandboxes).context("cannot write the history")?;
     let before = peak()?;
-    let started = Instant::now();
+    let (started, worked) = (Instant::now(), processor_time()?);
     let report = check_file(&path)?;
-    let taken = started.elapsed();
+    let (taken, worked) = (started.elapsed(), processor_time()?.saturating_sub(worked));
     println!("{written} lines, {} MB, checked in {taken:.2?}", fs::metadata(&path)?.len() >> 20);
+    println!("of which the processor worked {worked:.2?}");
     println!(
         "memory: {} MiB, of which {} MiB by the check",
         peak()? >> 10,
@@ -35,6 +39,13 @@ fn main() -> anyhow::Result<()> {
     fs::remove_file(&path)?;
     anyhow::ensure!(report.is_clean(), "the history is right, and was judged wrong: {report:#?}");
     Ok(())
+}
+
+/// Returns how long the processor has worked for this process, which has one thread.
+fn processor_time() -> anyhow::Result<Duration> {
+    let text = fs::read_to_string("/proc/self/schedstat")?;
+    let nanoseconds = text.split(' ').next().context("no schedstat")?;
+    Ok(Duration::from_nanos(nanoseconds.parse()?))
 }
 
 /// Returns the most memory that this process has had, in KiB.
@@ -68,10 +79,10 @@ impl Writer {
 
 /// Writes about so many lines: sandboxes in which commands run, each event seen by two subscribers
 /// and followed by reads, the server killed now and then.
-fn write(path: &Path, wanted: u64) -> anyhow::Result<u64> {
+fn write(path: &Path, wanted: u64, sandboxes: u64) -> anyhow::Result<u64> {
     let mut out = Writer { file: BufWriter::new(File::create(path)?), now: 0, written: 0 };
     let mut logs: Vec<Vec<Event>> = Vec::new();
-    for number in 0..SANDBOXES {
+    for number in 0..sandboxes {
         let id = format!("box-{number}");
         let log: Vec<Event> = [Kind::Accepted, Kind::Ready]
             .iter()
@@ -92,7 +103,7 @@ fn write(path: &Path, wanted: u64) -> anyhow::Result<u64> {
     let mut execs = 0_u64;
     while out.written < wanted {
         execs += 1;
-        let number = execs % SANDBOXES;
+        let number = execs % sandboxes;
         let log = &mut logs[usize::try_from(number)?];
         let (id, exec) = (format!("box-{number}"), format!("exec-{execs}"));
         let call = Call::Exec { sandbox: id.clone(), exec: Some(exec.clone()), expect: None };

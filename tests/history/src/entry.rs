@@ -2,7 +2,7 @@
 //!
 //! Entries stand in the order of their ends. All times of a history come from one clock.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read as _};
 
 use serde::{Deserialize, Serialize};
 
@@ -217,6 +217,10 @@ pub enum Ending {
     Refused(Refusal),
     /// The client had enough.
     Dropped,
+    /// The client waited since then, longer than an event may take, and none came.
+    Silent {
+        since: Time,
+    },
 }
 
 /// What was found in the output of an exec, after its end was seen.
@@ -239,7 +243,8 @@ impl Output {
         let mut line = Vec::new();
         loop {
             line.clear();
-            if output.read_until(b'\n', &mut line)? == 0 {
+            // No number is longer, and what is longer is wrong.
+            if output.by_ref().take(32).read_until(b'\n', &mut line)? == 0 {
                 return Ok(found);
             }
             let expected = format!("{}\n", found.lines + 1);

@@ -185,6 +185,15 @@ impl ExecState {
         }
     }
 
+    /// Returns the exit code that goes with a state. The wire has zero where there is none.
+    pub fn exit_code(self, told: i32) -> Option<i32> {
+        match self {
+            Self::Running | Self::Cancelled => None,
+            Self::Finished => Some(told),
+            Self::Failed => (told != 0).then_some(told),
+        }
+    }
+
     /// Returns the state that an exec has after its last event was of this kind.
     pub const fn after(kind: Kind) -> Self {
         if matches!(kind, Kind::ExecFinished) {

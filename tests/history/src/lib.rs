@@ -2,7 +2,7 @@
 //!
 //! A run records what its clients did and were told ([`entry`], [`recorder`]); [`check`] reads that
 //! twice and says which promise was broken, by which lines. The first reading finds out what the
-//! events of each sandbox are ([`truth`]), the second holds every answer against them ([`judge`]).
+//! events of each sandbox are (`truth`), the second holds every answer against them (`judge`).
 //!
 //! Nothing here talks to a server, knows the wire, or reads a clock but to stamp what is recorded.
 #![warn(clippy::wildcard_enum_match_arm)]

@@ -76,7 +76,7 @@ impl Rule {
             Self::SequencesAreWhole => (
                 "sequences_are_whole",
                 "I5",
-                "a subscription from N gets N+1, N+2, … without gap, repeat or disorder",
+                "a subscription from N gets N+1, N+2, … without gap, repeat, disorder or silence",
             ),
             Self::SandboxesEndOnce => {
                 ("sandboxes_end_once", "I4", "a sandbox is deleted once, and nothing follows")

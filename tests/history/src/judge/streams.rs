@@ -175,6 +175,10 @@ impl Judge<'_> {
         let killed = self.truth.was_killed(stream.last_time, at.end);
         let wrong = match how {
             Ending::Dropped => None,
+            Ending::Silent { since } => {
+                self.judge_silence(at, &stream, *since);
+                None
+            }
             Ending::Refused(Refusal::NotFound) => {
                 self.judge_absence(asked, stream.sandbox);
                 None
@@ -204,6 +208,16 @@ impl Judge<'_> {
             let lines = [stream.last_line, at.line];
             self.findings.add(Rule::ConnectionsEndForAReason, &log.id, lines, message);
         }
+    }
+
+    /// What somebody else had been shown before a subscriber began to wait should have come.
+    fn judge_silence(&mut self, at: At, stream: &Stream, since: Time) {
+        let floor = &self.floors[stream.sandbox];
+        let known = floor.before(since).filter(|mark| mark.value > stream.last);
+        let Some(witness) = known.and_then(|_| floor.witness(stream.last + 1)) else { return };
+        let message = format!("event {} was there and did not come", stream.last + 1);
+        let id = &self.truth.logs[stream.sandbox].id;
+        self.findings.add(Rule::SequencesAreWhole, id, [witness.line, at.line], message);
     }
 
     /// A replay is a subscription from the beginning that was read to the end.

@@ -42,7 +42,7 @@ impl Truth {
             return (!allowed).then(|| format!("is lost by {loss:?}, which did not happen to it"));
         }
         if end.kind == Kind::ExecCancelled {
-            let asked = exec.cancel_asked.is_some();
+            let asked = exec.cancel_asked.is_some_and(|asked| asked <= seen);
             return (!asked).then(|| "was cancelled although nobody asked for it".to_owned());
         }
         let Some(code) = end.exit_code else {
@@ -66,13 +66,13 @@ impl Truth {
                 let mut after = log.events.range(ended.saturating_add(1)..);
                 let next = after.find(|(_, known)| !known.fact.kind.is_exec_end());
                 let fails = |known: &Known| known.fact.kind == Kind::Failed;
-                log.harmed.is_some() || next.map_or(!log.is_complete(), |(_, known)| fails(known))
+                log.was_harmed(seen) || next.map_or(!log.is_complete(), |(_, known)| fails(known))
             }
             // Killed between the promise and the first process, the server must not run it later.
             Loss::NotStarted => {
                 let asked = exec.calls.first_start.unwrap_or_default();
                 let dies = matches!(phase, Some(Phase::Stopping | Phase::Deleting));
-                dies || log.harmed.is_some() || self.was_killed(asked, seen)
+                dies || log.was_harmed(seen) || self.was_killed(asked, seen)
             }
             Loss::ServerRestarted | Loss::Unnamed => false,
         }
@@ -88,7 +88,7 @@ impl Truth {
         let asked = log.calls.first_start.unwrap_or_default();
         let was_pending = matches!(before, Some(Phase::Provisioning | Phase::Resuming));
         let interrupted = was_pending && self.was_killed(asked, *seen);
-        if log.harmed.is_none() && !interrupted {
+        if !log.was_harmed(*seen) && !interrupted {
             let message = format!("failed at event {sequence} although the run did not break it");
             findings.add(Rule::SandboxesOutliveTheServer, &log.id, [*line], message);
         }
@@ -111,6 +111,10 @@ impl Truth {
 }
 
 impl Log {
+    fn was_harmed(&self, before: Time) -> bool {
+        self.harmed.is_some_and(|harmed| harmed <= before)
+    }
+
     fn end_line(&self) -> Option<usize> {
         self.replayed.map(|(_, line)| line).or(Some(self.shown_line))
     }

@@ -1,7 +1,7 @@
 //! The checker's own table of phases says the same as `model`.
 
 use history::{
-    event::Kind,
+    event::{ExecState, Kind},
     path::{Commands, Phase},
 };
 use model::{
@@ -157,6 +157,15 @@ fn a_phase_shows_as_the_same_state() {
     for phase in life::Phase::ALL {
         assert_eq!(shown(phase).state(), agbox::state(phase));
     }
+}
+
+#[test]
+fn an_exit_code_of_zero_is_one_only_of_what_finished() {
+    let told = |state: ExecState| (state.exit_code(0), state.exit_code(7));
+    assert_eq!(told(ExecState::Running), (None, None));
+    assert_eq!(told(ExecState::Cancelled), (None, None));
+    assert_eq!(told(ExecState::Finished), (Some(0), Some(7)));
+    assert_eq!(told(ExecState::Failed), (None, Some(7)));
 }
 
 #[test]

@@ -111,6 +111,7 @@ fn an_end_that_contradicts_itself() {
 fn an_exec_cancelled_by_nobody() {
     let events = ending(event(4, Kind::ExecCancelled), &[]);
     expecting(0).over(&events).breaks(EndsAreTrue, &[2, 3]);
+    expecting(0).over(&events).late(cancel()).breaks(EndsAreTrue, &[2, 3]);
     expecting(0).late(cancel()).over(&events).is_right();
     expecting(0).answered(cancel(), Answer::Accepted).over(&events).is_right();
 }
@@ -161,6 +162,7 @@ fn a_sandbox_that_fails_although_nobody_broke_it() {
     let events = log(&[Kind::Accepted, Kind::Ready, Kind::Failed]);
     let tape = Tape::default().created().killed();
     tape.clone().over(&events).breaks(SandboxesOutliveTheServer, &[3]);
+    tape.clone().over(&events).add(harmed()).breaks(SandboxesOutliveTheServer, &[3]);
     tape.add(harmed()).over(&events).is_right();
 }
 

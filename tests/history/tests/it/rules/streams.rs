@@ -1,5 +1,5 @@
 use history::{
-    entry::{Answer, Ending, Refusal, What},
+    entry::{Answer, Ending, Refusal, Time, What},
     event::{Event, Kind, State},
     rule::Rule::{
         AcknowledgedIsKept, ConnectionsEndForAReason, EveryoneSeesTheSame, SequencesAreWhole,
@@ -51,6 +51,17 @@ fn an_event_of_another_sandbox() {
     let call = history::entry::Call::Create { sandbox: Some("box-2".into()) };
     let tape = Tape::default().created().late(call).subscribed(1, 0).event(1, other);
     tape.breaks(SequencesAreWhole, &[3, 4]);
+}
+
+#[test]
+fn a_subscription_that_is_silent_about_what_others_saw() {
+    let events = one_exec();
+    let tape = running().subscribed(1, 0).events(1, &events[..3]).got(State::Ready, 4);
+    let since = |tape: &Tape| tape.entries.last().map_or(Time(0), |entry| Time(entry.end.0 + 1));
+    let late = Ending::Silent { since: since(&tape) };
+    tape.clone().ended(1, late).breaks(SequencesAreWhole, &[7, 8]);
+    let at_once = Ending::Silent { since: tape.entries[6].start };
+    tape.ended(1, at_once).is_right();
 }
 
 #[test]
