@@ -1,5 +1,5 @@
 use history::{
-    entry::{Answer, Call, Refusal, What},
+    entry::{Answer, Call, Ending, Refusal, What},
     event::{ExecState, Kind, State},
     rule::Rule::{PhasesAreLegal, RecordingIsWhole, SandboxesEndOnce, UnknownIsOnceOrNever},
 };
@@ -139,6 +139,8 @@ fn entries_that_do_not_fit_together() {
     tape.breaks(RecordingIsWhole, &[2]);
 
     let stray = What::Event { subscription: 9, event: event(1, Kind::Accepted) };
+    Tape::default().created().add(stray).breaks(RecordingIsWhole, &[2]);
+    let stray = What::Ended { subscription: 9, how: Ending::Dropped };
     Tape::default().created().add(stray).breaks(RecordingIsWhole, &[2]);
     let tape = Tape::default().created().subscribed(1, 0).subscribed(1, 0);
     tape.breaks(RecordingIsWhole, &[2, 3]);
