@@ -5,26 +5,26 @@
 use std::collections::BTreeSet;
 
 use history::{
-    entry::{
-        Answer, Call, Ending, Entry, Expectation, Has, Outcome, Refusal, Resource, Time, What,
-        Which,
-    },
+    entry::{Answer, Call, Entry, Expectation, Outcome, Refusal, Time, What, Which},
     event::{Event, Kind, Loss, State},
     rule::Rule,
 };
 
 use crate::simulation::Chance;
 
+mod machine;
+mod streams;
+
 /// Changes a history and says which rules may tell; nothing if there is no place for it.
 pub(crate) type Mutation = fn(&mut Vec<Entry>, &mut Chance) -> Option<&'static [Rule]>;
 
 pub(crate) const ALL: [(&str, Mutation); 38] = [
-    ("drop an event", drop_an_event),
-    ("repeat an event", repeat_an_event),
-    ("swap two events", swap_two_events),
-    ("begin a subscription earlier", begin_earlier),
-    ("begin a subscription later", begin_later),
-    ("change an event for one subscriber", change_an_event),
+    ("drop an event", streams::drop_an_event),
+    ("repeat an event", streams::repeat_an_event),
+    ("swap two events", streams::swap_two_events),
+    ("begin a subscription earlier", streams::begin_earlier),
+    ("begin a subscription later", streams::begin_later),
+    ("change an event for one subscriber", streams::change_an_event),
     ("drop an event from a replay", drop_from_replay),
     ("cut off the tail of a replay", cut_replay),
     ("a second end of an exec", second_end),
@@ -46,14 +46,14 @@ pub(crate) const ALL: [(&str, Mutation); 38] = [
     ("an exec nobody asked for", unasked_exec),
     ("a second acknowledgement", acknowledged_twice),
     ("a refusal without reason", refused_stop),
-    ("a late snapshot", late_snapshot),
-    ("a snapshot that is not marked", unmarked_snapshot),
-    ("a missing kill", missing_kill),
+    ("a late snapshot", streams::late_snapshot),
+    ("a snapshot that is not marked", streams::unmarked_snapshot),
+    ("a missing kill", streams::missing_kill),
     ("an exec without an end", endless_exec),
-    ("missing output", missing_output),
-    ("another pid", other_pid),
-    ("a ghost", ghost),
-    ("a phantom", phantom),
+    ("missing output", machine::missing_output),
+    ("another pid", machine::other_pid),
+    ("a ghost", machine::ghost),
+    ("a phantom", machine::phantom),
     ("an old life", old_life),
     ("a failure nobody caused", unexplained_failure),
     ("a life that cannot be", illegal_phase),
@@ -86,63 +86,6 @@ fn event_mut(entry: &mut Entry) -> Option<&mut Event> {
         What::Event { event, .. } => Some(event),
         _ => None,
     }
-}
-
-fn drop_an_event(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
-    let (first, _) = two_events(entries, chance)?;
-    entries.remove(first);
-    Some(&[Rule::SequencesAreWhole])
-}
-
-fn repeat_an_event(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
-    let (first, _) = two_events(entries, chance)?;
-    entries.insert(first, entries[first].clone());
-    Some(&[Rule::SequencesAreWhole])
-}
-
-fn swap_two_events(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
-    let (first, second) = two_events(entries, chance)?;
-    let (one, other) = (entries[first].what.clone(), entries[second].what.clone());
-    (entries[first].what, entries[second].what) = (other, one);
-    Some(&[Rule::SequencesAreWhole])
-}
-
-/// Changes from where a subscription was to begin that got an event.
-fn shift_beginning(
-    entries: &mut [Entry],
-    chance: &mut Chance,
-    shift: impl Fn(u64) -> Option<u64>,
-) -> Option<()> {
-    let (first, _) = two_events(entries, chance)?;
-    let What::Event { subscription: wanted, .. } = entries[first].what else { return None };
-    entries.iter_mut().find_map(|entry| match &mut entry.what {
-        What::Subscribed(subscribed) if subscribed.subscription == wanted => {
-            subscribed.from_sequence = shift(subscribed.from_sequence)?;
-            Some(())
-        }
-        _ => None,
-    })
-}
-
-fn begin_earlier(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
-    shift_beginning(entries, chance, |from| from.checked_sub(1))?;
-    Some(&[Rule::SequencesAreWhole])
-}
-
-fn begin_later(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
-    shift_beginning(entries, chance, |from| from.checked_add(1))?;
-    Some(&[Rule::SequencesAreWhole])
-}
-
-fn change_an_event(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
-    let (first, _) = two_events(entries, chance)?;
-    let event = event_mut(&mut entries[first])?;
-    if chance.one_in(2) {
-        event.occurred_at += 1;
-    } else {
-        event.details.push('!');
-    }
-    Some(&[Rule::EveryoneSeesTheSame])
 }
 
 /// Returns the place of a final replay whose events fit.
@@ -498,32 +441,6 @@ fn refused_stop(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'stati
     Some(&[Rule::RefusalsAreTrue])
 }
 
-fn late_snapshot(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
-    let (_, second) = two_events(entries, chance)?;
-    event_mut(&mut entries[second])?.snapshot = true;
-    Some(&[Rule::SnapshotsComeFirst])
-}
-
-fn unmarked_snapshot(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
-    let is_first = |what: &What| match what {
-        What::Event { event, .. } => event.snapshot && event.replay,
-        _ => false,
-    };
-    let place = place(entries, chance, is_first)?;
-    event_mut(&mut entries[place])?.snapshot = false;
-    Some(&[Rule::SnapshotsComeFirst])
-}
-
-fn missing_kill(entries: &mut Vec<Entry>, _: &mut Chance) -> Option<&'static [Rule]> {
-    let broke =
-        |entry: &Entry| matches!(entry.what, What::Ended { how: Ending::ConnectionBroke, .. });
-    if !entries.iter().any(broke) {
-        return None;
-    }
-    entries.retain(|entry| entry.what != What::Killed);
-    Some(&[Rule::ConnectionsEndForAReason])
-}
-
 fn endless_exec(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
     let takes = |events: &[Event]| {
         let last = events.iter().rev().find(|event| event.kind.names_its_state());
@@ -542,51 +459,6 @@ fn endless_exec(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'stati
     before_the_end(entries, call, Outcome::Unknown(doubt))?;
     // A sandbox on its way to sleep takes no command.
     Some(&[Rule::EverythingEnds, Rule::PhasesAreLegal])
-}
-
-fn missing_output(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
-    let place = place(entries, chance, |what| matches!(what, What::Output(_)))?;
-    let What::Output(output) = &mut entries[place].what else { return None };
-    if chance.one_in(2) {
-        output.lines += 100;
-    } else {
-        output.wrong_line = Some(1);
-    }
-    Some(&[Rule::OutputIsWhole])
-}
-
-fn other_pid(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
-    let place = place(entries, chance, |what| matches!(what, What::Processes(_)))?;
-    let mut again = entries[place].clone();
-    let What::Processes(processes) = &mut again.what else { return None };
-    let process = chance.below(processes.processes.len());
-    if chance.one_in(2) {
-        processes.processes[process].pid += 1;
-    } else {
-        processes.processes[process].started += 1;
-    }
-    entries.insert(place + 1, again);
-    Some(&[Rule::SandboxesOutliveTheServer])
-}
-
-fn ghost(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
-    let place = place(entries, chance, |what| matches!(what, What::Machine(_)))?;
-    let What::Machine(machine) = &mut entries[place].what else { return None };
-    let kinds = [Resource::Process, Resource::Cgroup, Resource::Mount, Resource::Directory];
-    let resource = chance.pick(&kinds)?;
-    let sandbox = chance.one_in(2).then(|| "box-none".to_owned());
-    machine.has.push(Has { resource, name: "left".into(), sandbox, exec: None });
-    Some(&[Rule::NoGhosts])
-}
-
-fn phantom(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
-    let place = place(entries, chance, |what| match what {
-        What::Machine(machine) => machine.has.iter().any(|has| has.resource == Resource::Process),
-        _ => false,
-    })?;
-    let What::Machine(machine) = &mut entries[place].what else { return None };
-    machine.has.retain(|has| has.resource != Resource::Process);
-    Some(&[Rule::NoPhantoms])
 }
 
 fn old_life(entries: &mut Vec<Entry>, _: &mut Chance) -> Option<&'static [Rule]> {
