@@ -52,3 +52,32 @@ impl Floor {
         self.marks.last().map_or(0, |mark| mark.value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(time: u64, value: u64) -> Mark {
+        let line = usize::try_from(time).expect("a small number");
+        Mark { time: Time(time), value, line, source: Source::Shown }
+    }
+
+    #[test]
+    fn what_was_told_again_is_not_kept_again() {
+        let mut floor = Floor::default();
+        for time in 1..100 {
+            floor.raise(mark(time, 7));
+            floor.raise(mark(time, 3));
+        }
+        assert_eq!(floor.marks, [mark(1, 7)]);
+    }
+
+    #[test]
+    fn the_same_moment_is_not_before() {
+        let mut floor = Floor::default();
+        floor.raise(mark(10, 1));
+        floor.raise(mark(20, 2));
+        let before = |time| floor.before(Time(time)).map_or(0, |mark| mark.value);
+        assert_eq!([10, 11, 20, 21].map(before), [0, 1, 1, 2]);
+    }
+}

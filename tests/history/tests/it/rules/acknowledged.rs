@@ -112,6 +112,20 @@ fn an_acknowledged_stop_that_no_event_tells() {
 }
 
 #[test]
+fn a_replay_in_the_middle_does_not_say_what_came_after() {
+    let events = log(&[Kind::Accepted, Kind::Ready]);
+    let tape = Tape::default().created().replay(&events);
+    tape.answered(stop(), Answer::Accepted).got(State::Ready, 3).is_right();
+}
+
+#[test]
+fn after_events_that_cannot_be_nothing_else_is_said_to_be_lost() {
+    let events = log(&[Kind::Accepted, Kind::Ready, Kind::Ready, Kind::StopRequested]);
+    let tape = Tape::default().created().answered(stop(), Answer::Accepted).replay(&events);
+    tape.breaks(history::rule::Rule::PhasesAreLegal, &[3]);
+}
+
+#[test]
 fn an_acknowledged_stop_that_came_only_with_the_second_one() {
     let events = log(&[Kind::Accepted, Kind::Ready, Kind::StopRequested, Kind::Stopped]);
     let tape = Tape::default().created().answered(stop(), Answer::Accepted).killed();

@@ -75,7 +75,10 @@ fn one_exec_without_a_name_explains_one_exec() {
 fn a_sandbox_that_was_not_there_after_the_kill_and_came_later() {
     let tape = Tape::default().broken(create()).killed().last_from_the_beginning();
     let tape = tape.refused(get(), Refusal::NotFound).got(State::Pending, 1);
-    tape.breaks(UnknownIsOnceOrNever, &[3, 4]);
+    tape.clone().breaks(UnknownIsOnceOrNever, &[3, 4]);
+    let mut same_moment = tape.clone();
+    same_moment.entries[2].start = same_moment.entries[1].end;
+    same_moment.is_right();
     // Without a kill the server may still be at it.
     let tape = Tape::default().late(create()).refused(get(), Refusal::NotFound);
     tape.got(State::Pending, 1).is_right();

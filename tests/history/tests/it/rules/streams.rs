@@ -45,6 +45,20 @@ fn a_subscription_gets_only_what_comes_after() {
 }
 
 #[test]
+fn a_report_says_what_is_wrong_with_a_sequence() {
+    let events = one_exec();
+    let told = |from: u64, places: &[usize]| {
+        let order: Vec<Event> = places.iter().map(|place| events[*place].clone()).collect();
+        let tape = running().subscribed(1, from).events(1, &order);
+        history::check::check(&tape.entries).violations.remove(0).message
+    };
+    assert_eq!(told(0, &[0, 3]), "event 4 follows event 1: 2 are missing");
+    assert_eq!(told(0, &[0, 0]), "event 1 comes twice");
+    assert_eq!(told(0, &[0, 1, 0]), "event 1 comes after event 2");
+    assert_eq!(told(1, &[0]), "event 1 comes although only those after 1 were asked for");
+}
+
+#[test]
 fn an_event_of_another_sandbox() {
     let mut other = event(1, Kind::Accepted);
     other.sandbox = "box-2".into();
