@@ -158,6 +158,14 @@ fn a_loss_by_what_was_done_to_the_sandbox() {
 }
 
 #[test]
+fn a_loss_with_its_sandbox_is_told_once_and_without_it_is_wrong() {
+    let events = ending(lost(4, Loss::SupervisorLost), &[Kind::Failed]);
+    expecting(0).over(&events).breaks(SandboxesOutliveTheServer, &[3]);
+    let events = ending(lost(4, Loss::SupervisorLost), &[Kind::BecameIdle]);
+    expecting(0).over(&events).breaks(EndsAreTrue, &[2, 3]);
+}
+
+#[test]
 fn a_sandbox_that_fails_although_nobody_broke_it() {
     let events = log(&[Kind::Accepted, Kind::Ready, Kind::Failed]);
     let tape = Tape::default().created().killed();
