@@ -229,6 +229,11 @@ impl Config {
         }
     }
 
+    /// Returns the folder in which each sandbox has its own.
+    pub fn sandboxes_folder(&self) -> PathBuf {
+        self.data.join("sandboxes")
+    }
+
     /// Reads what [`Self::to_toml`] wrote.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(ConfigError::Reread)

@@ -8,6 +8,7 @@
 mod identity;
 pub mod plan;
 pub mod posture;
+pub mod sandbox;
 pub mod socket;
 pub mod supervisor;
 pub mod sys;
