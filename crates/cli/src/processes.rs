@@ -86,8 +86,11 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
         enter_user_namespace()?;
     }
     // A server of somebody's own ends with what it was started for, and keeps nothing.
-    let sandboxes =
-        (!is_private).then(|| SandboxSettings { folder: config.sandboxes_folder(), daemon: user });
+    let sandboxes = (!is_private).then(|| SandboxSettings {
+        folder: config.sandboxes_folder(),
+        layers: config.images_folder().join("layers"),
+        daemon: user,
+    });
     let ids = is_root.then_some(IdRange::DEFAULT);
     let settings = Settings { scratch: scratch.clone(), ids, sandboxes };
     let exit = Spawner::new(&settings, cgroups)?.run(&ours, Daemon::new(pid))?;

@@ -152,7 +152,7 @@ impl Engine {
         settings: sandboxes::Settings,
     ) -> Result<Sandboxes, SandboxError> {
         let (spawner, tasks) = (self.inner.spawner.clone(), self.inner.tasks.clone());
-        Sandboxes::open(store, spawner, settings, tasks).await
+        Sandboxes::open(store, spawner, &self.inner.posture, settings, tasks).await
     }
 
     /// Returns the language of that name, if its runtime is installed.

@@ -13,9 +13,10 @@ use std::{
     collections::{HashMap, HashSet},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use isolate::sandbox::folder;
+use isolate::{failpoint, sandbox::folder};
 use model::{
     event::Sequence,
     exec::Exec,
@@ -33,7 +34,7 @@ use store::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{spawner::Spawner, tasks::Tasks};
+use crate::{posture::Posture, spawner::Spawner, tasks::Tasks};
 use actor::{Actor, Ask};
 pub use error::SandboxError;
 pub use events::EventStream;
@@ -59,6 +60,8 @@ pub struct Defaults {
     pub open_files: u32,
     /// How much of each stream of a command is kept.
     pub output: ByteSize,
+    /// For how long the sandbox's own command may keep ending.
+    pub crash_window: Duration,
 }
 
 impl Default for Defaults {
@@ -68,6 +71,7 @@ impl Default for Defaults {
             processes: 1024,
             open_files: 4096,
             output: ByteSize::mib(64),
+            crash_window: Duration::from_mins(5),
         }
     }
 }
@@ -112,10 +116,11 @@ impl Sandboxes {
     pub(crate) async fn open(
         store: Store,
         spawner: Spawner,
+        posture: &Posture,
         settings: Settings,
         tasks: Tasks,
     ) -> Result<Self, SandboxError> {
-        let machine = Machine::new(spawner, settings.folder.clone(), settings.key.clone());
+        let machine = Machine::new(spawner, posture, &settings);
         let living = Mutex::new(HashMap::new());
         let shared = Arc::new(Shared { store, machine, settings, tasks, living });
         let unfinished = shared.store.unfinished_sandboxes(&shared.settings.node).await?;
@@ -142,8 +147,8 @@ impl Sandboxes {
         alias: Option<Alias>,
         spec: SandboxSpec,
     ) -> Result<Sandbox, SandboxError> {
-        machine::check(&spec)?;
         let shared = &self.shared;
+        shared.machine.check(&spec)?;
         let id = SandboxId::from_random(random()?);
         let node = shared.settings.node.clone();
         let creation = Creation::new(id, tenant.clone(), alias, node, spec, clock::now());
@@ -152,6 +157,7 @@ impl Sandboxes {
             Err(StoreError::Conflict { .. }) => return Err(SandboxError::AlreadyExists),
             Err(error) => return Err(error.into()),
         }
+        failpoint::pass("c.intent_synced");
         let sandbox = creation.into_sandbox();
         Actor::begin(shared, sandbox.clone());
         Ok(sandbox)
@@ -208,7 +214,7 @@ impl Sandboxes {
             None => ExecId::from_random(random()?),
         };
         let sandbox = self.get(tenant, name).await?;
-        machine::check_command(&sandbox.spec, &spec)?;
+        self.shared.machine.check_command(&sandbox.spec, &spec)?;
         let request = Request::StartExec { exec, spec, when_stopped };
         let recorded = self.shared.request(sandbox, request).await?;
         let started = recorded.and_then(|transition| transition.started().cloned());

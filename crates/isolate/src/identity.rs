@@ -28,6 +28,11 @@ pub(crate) fn sandbox_map(identity: Identity, first: u32) -> String {
     }
 }
 
+/// Says which users on the machine the owners of files on disk are for one sandbox.
+pub(crate) fn disk_map(on_disk: u32, first: u32) -> String {
+    format!("{on_disk} {first} {SANDBOX_USERS}\n")
+}
+
 /// How many users a sandbox has: as many as an image can name.
 pub(crate) const SANDBOX_USERS: u32 = 1 << 16;
 

@@ -7,7 +7,7 @@ pub mod supervisor;
 
 use std::{
     os::fd::AsRawFd as _,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command},
 };
 
@@ -88,8 +88,11 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
     if !is_root {
         enter_user_namespace()?;
     }
-    let sandboxes = std::env::var_os(SANDBOXES)
-        .map(|folder| SandboxSettings { folder: folder.into(), daemon: None });
+    let sandboxes = std::env::var_os(SANDBOXES).map(PathBuf::from).map(|folder| SandboxSettings {
+        layers: folder.with_file_name("layers"),
+        folder,
+        daemon: None,
+    });
     let ids = is_root.then_some(IdRange::DEFAULT);
     let settings = Settings { scratch: scratch.to_owned(), ids, sandboxes };
     let number = std::env::var(SOCKET).ok().and_then(|number| number.parse().ok());

@@ -5,10 +5,14 @@
 //! sandbox got there. So a task that takes over after a crash is the same as one that went on.
 
 mod execs;
+mod main_process;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use isolate::supervisor::wire::{Ask as Say, Tell};
+use isolate::{
+    failpoint,
+    supervisor::wire::{Ask as Say, Tell},
+};
 use model::{
     life::{Failure, FailureCause, Phase, SuspendReason},
     sandbox::{Request, Sandbox, Wake},
@@ -29,6 +33,7 @@ use super::{
     machine::{Found, MachineError},
 };
 use execs::Execs;
+use main_process::MainProcess;
 
 /// What somebody wants of the sandbox.
 #[derive(Debug)]
@@ -76,6 +81,7 @@ pub(super) struct Actor {
     inbox: mpsc::Receiver<Ask>,
     presence: Presence,
     execs: Execs,
+    main: MainProcess,
     work: Option<Work>,
     /// Requests that wait until the sandbox has been made ready.
     waiting: Vec<Ask>,
@@ -115,6 +121,7 @@ impl Actor {
             inbox,
             presence,
             execs: Execs::default(),
+            main: MainProcess::default(),
             work: None,
             waiting: Vec::new(),
             stop_until: None,
@@ -233,6 +240,7 @@ impl Actor {
             && work.is_some();
         if is_making && self.sandbox.life.sequence.0 == 1 {
             self.see(Observation::Preparing { step: "materialize".to_owned() }).await;
+            failpoint::pass("c.prepared");
         }
         self.work = work;
     }
@@ -257,6 +265,7 @@ impl Actor {
         let id = self.sandbox.id.clone();
         match done {
             Done::Made(Ok(link)) | Done::Found(Ok(Found::Link(link))) => {
+                failpoint::pass("c.connected");
                 self.let_go(Presence::Link(link));
             }
             Done::Made(Err(error)) => {
@@ -282,7 +291,10 @@ impl Actor {
                 tracing::error!(sandbox = %id, %error, "cannot end it; trying again");
                 sleep(RETRY).await;
             }
-            Done::Removed(Ok(())) => self.see(Observation::Deleted).await,
+            Done::Removed(Ok(())) => {
+                failpoint::pass("d.terminal_event");
+                self.see(Observation::Deleted).await;
+            }
             Done::Removed(Err(error)) => {
                 tracing::error!(sandbox = %id, %error, "cannot remove it; trying again");
                 sleep(RETRY).await;
@@ -330,6 +342,7 @@ impl Actor {
     fn let_go(&mut self, presence: Presence) {
         self.presence = presence;
         self.execs = Execs::default();
+        self.main = MainProcess::default();
     }
 
     /// Answers a request, and does what there is to do at once.
@@ -415,9 +428,15 @@ impl Actor {
                     self.start_exec(exec).await;
                 }
             }
-            Request::CancelExec(exec) => self.kill_exec(exec).await,
+            Request::CancelExec(exec) => {
+                failpoint::pass("e.cancelled");
+                self.kill_exec(exec).await;
+            }
             // Whatever is under way has no purpose any more.
-            Request::Delete(_) => self.work = None,
+            Request::Delete(_) => {
+                failpoint::pass("d.intent");
+                self.work = None;
+            }
             Request::Stop(_)
             | Request::Resume
             | Request::Freeze(_)
@@ -486,7 +505,11 @@ impl Actor {
     fn deadline(&self) -> Option<Instant> {
         match self.phase() {
             Phase::Stopping => self.stop_until,
-            Phase::Active | Phase::Idle if self.sandbox.life.running.is_empty() => self.idle_end(),
+            Phase::Active | Phase::Idle => {
+                let is_unused = self.sandbox.life.running.is_empty();
+                let idle_end = if is_unused { self.idle_end() } else { None };
+                [idle_end, self.main.deadline()].into_iter().flatten().min()
+            }
             _ => None,
         }
     }
@@ -503,8 +526,11 @@ impl Actor {
             tracing::warn!(sandbox = %self.sandbox.id, "did not stop in time, and is ended");
             return self.let_go(Presence::Remains);
         }
+        self.start_main_again().await;
         let Some(idle) = self.sandbox.spec.idle else { return };
-        if self.idle_end().is_some_and(|end| end > Instant::now()) {
+        if !self.sandbox.life.running.is_empty()
+            || self.idle_end().is_some_and(|end| end > Instant::now())
+        {
             return;
         }
         let request = match idle.then {

@@ -9,7 +9,7 @@ use std::{
 
 use isolate::{
     plan::Broken,
-    sandbox::{BodySpec, SandboxAnswer, SandboxOrder, folder},
+    sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder, folder},
     supervisor::{
         journal::{self, Record},
         wire::{MAX_ID, Secret, Start, User},
@@ -19,14 +19,15 @@ use isolate::{
 use model::{
     ids::{ExecId, SandboxId},
     sandbox::Sandbox,
-    spec::{ExecSpec, SandboxSpec, Variables},
+    spec::{ExecSpec, Resources, SandboxSpec, Variables},
 };
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
-use super::{Defaults, SandboxError, group::Group, link::Link};
+use super::{Defaults, SandboxError, Settings, group::Group, link::Link};
 use crate::{
     EngineError,
+    posture::{Identity, Limits, Posture},
     spawner::{Control, Spawner},
 };
 
@@ -52,11 +53,21 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// What command and environment may take together. They travel in one packet.
 const MAX_COMMAND: usize = isolate::wire::MAX_PACKET - 1024 - MAX_ID;
 
+const SOFT: &str = "this server has no control groups, so that it cannot hold a sandbox to a limit \
+    of memory or processors: leave the limits out, or run the server where it has them (see \
+    ringfence doctor)";
+
+const ONE_USER: &str = "this server runs as an ordinary user, so that sandboxes have no root";
+
 #[derive(Debug)]
 pub(super) struct Machine {
     spawner: Spawner,
     folder: PathBuf,
     key: Key,
+    /// Whether the kernel holds what sandboxes use to a limit.
+    has_limits: bool,
+    /// Whether sandboxes have users of their own.
+    has_users: bool,
 }
 
 /// Why a sandbox has no body.
@@ -84,8 +95,40 @@ pub(super) enum Found {
 }
 
 impl Machine {
-    pub(super) fn new(spawner: Spawner, folder: PathBuf, key: Key) -> Self {
-        Self { spawner, folder, key }
+    pub(super) fn new(spawner: Spawner, posture: &Posture, settings: &Settings) -> Self {
+        Self {
+            spawner,
+            folder: settings.folder.clone(),
+            key: settings.key.clone(),
+            has_limits: matches!(posture.limits, Limits::Cgroups { .. }),
+            has_users: posture.identity == Identity::Apart,
+        }
+    }
+
+    /// Refuses what cannot be made here.
+    pub(super) fn check(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        let Resources { millicores, memory, disk: _ } = spec.resources;
+        if !self.has_limits && (millicores.is_some() || memory.is_some()) {
+            return Err(SandboxError::Invalid(SOFT.to_owned()));
+        }
+        check_kind(spec)?;
+        if spec.command.is_empty() {
+            return Ok(());
+        }
+        let command = ExecSpec { command: spec.command.clone(), ..ExecSpec::default() };
+        self.check_command(spec, &command)
+    }
+
+    /// Refuses a command that cannot be run here.
+    pub(super) fn check_command(
+        &self,
+        sandbox: &SandboxSpec,
+        spec: &ExecSpec,
+    ) -> Result<(), SandboxError> {
+        if user(spec)? == User::Root && !self.has_users {
+            return Err(SandboxError::Invalid(ONE_USER.to_owned()));
+        }
+        check_size(sandbox, spec)
     }
 
     /// Starts the supervisor of a sandbox and connects to it.
@@ -100,6 +143,7 @@ impl Machine {
             hostname: "sandbox".to_owned(),
             max_processes: defaults.processes,
             max_open_files: defaults.open_files,
+            image: Image::Host,
         };
         let (answer, fds) = self.spawner.sandbox(SandboxOrder::Make(Box::new(spec))).await?;
         let SandboxAnswer::Body { cgroup } = settle(answer)? else {
@@ -225,8 +269,8 @@ fn sync(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Refuses what cannot be made here.
-pub(super) fn check(spec: &SandboxSpec) -> Result<(), SandboxError> {
+/// Refuses what no machine makes yet.
+fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
     let refuse = |what: &str| Err(SandboxError::Invalid(what.to_owned()));
     if spec.image != HOST {
         return refuse("this server makes sandboxes of the image \"host\" only");
@@ -240,18 +284,14 @@ pub(super) fn check(spec: &SandboxSpec) -> Result<(), SandboxError> {
     if !spec.ports.is_empty() {
         return refuse("published ports are not supported by this server");
     }
-    if !spec.command.is_empty() {
-        return refuse("a command of the sandbox itself is not supported by this server");
-    }
     Ok(())
 }
 
 /// Refuses a command that cannot be told to a supervisor.
-pub(super) fn check_command(sandbox: &SandboxSpec, spec: &ExecSpec) -> Result<(), SandboxError> {
+fn check_size(sandbox: &SandboxSpec, spec: &ExecSpec) -> Result<(), SandboxError> {
     if spec.command.is_empty() {
         return Err(SandboxError::Invalid("a command needs at least a program".to_owned()));
     }
-    user(spec)?;
     let env: usize = environment(&sandbox.env, spec).iter().map(|text| text.len() + 4).sum();
     let size = env + spec.command.iter().map(|text| text.len() + 4).sum::<usize>();
     if size + spec.working_directory.len() > MAX_COMMAND {
@@ -270,12 +310,12 @@ pub(super) fn check_command(sandbox: &SandboxSpec, spec: &ExecSpec) -> Result<()
 /// Puts a command into the words of a supervisor.
 pub(super) fn start(
     sandbox: &SandboxSpec,
-    exec: &ExecId,
+    name: &str,
     spec: &ExecSpec,
     keep: u64,
 ) -> Result<Start, SandboxError> {
     Ok(Start {
-        exec: exec.to_string(),
+        exec: name.to_owned(),
         argv: spec.command.clone(),
         env: environment(&sandbox.env, spec),
         directory: match spec.working_directory.as_str() {
@@ -340,9 +380,9 @@ mod tests {
         let large = "x".repeat(MAX_COMMAND);
         let refused = [command(&[]), command(&["a\0b"]), command(&["echo", &large])];
         for spec in refused {
-            let answer = check_command(&SandboxSpec::default(), &spec);
+            let answer = check_size(&SandboxSpec::default(), &spec);
             assert!(matches!(answer, Err(SandboxError::Invalid(_))), "{answer:?}");
         }
-        check_command(&SandboxSpec::default(), &command(&["true"])).unwrap();
+        check_size(&SandboxSpec::default(), &command(&["true"])).unwrap();
     }
 }

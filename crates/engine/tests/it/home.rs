@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use engine::{
     Engine, Settings,
     languages::Languages,
+    posture::Limits,
     sandboxes::{self, Defaults, Key, Sandboxes, Started},
 };
 use harness::{SpawnerProcess, remove_sandboxes, start_spawner_of_sandboxes};
@@ -53,6 +54,10 @@ impl Home {
     }
 
     pub(crate) async fn start(&self) -> Server {
+        self.start_with(Defaults::default()).await
+    }
+
+    pub(crate) async fn start_with(&self, defaults: Defaults) -> Server {
         let (socket, spawner) = start_spawner_of_sandboxes(&self.folder()).unwrap();
         let languages = Languages::installed().only(&["shell"]);
         let settings = Settings { languages, ..Settings::default() };
@@ -62,7 +67,7 @@ impl Home {
             node: "node_1".parse().unwrap(),
             folder: self.folder(),
             key: Key([7; 32]),
-            defaults: Defaults::default(),
+            defaults,
         };
         let sandboxes = engine.open_sandboxes(store.clone(), settings).await.unwrap();
         Server { engine, sandboxes, store, spawner }
@@ -83,6 +88,11 @@ pub(crate) fn shell(script: &str) -> ExecSpec {
 }
 
 impl Server {
+    /// Whether the kernel can limit, freeze and kill a sandbox. An ordinary user may do without.
+    pub(crate) fn has_cgroups(&self) -> bool {
+        matches!(self.engine.posture().limits, Limits::Cgroups { .. })
+    }
+
     /// Ends the server as a crash does: the spawner at once, the rest without a word to anybody.
     pub(crate) async fn crash(mut self) {
         self.spawner.kill().unwrap();

@@ -16,6 +16,11 @@ impl IdRange {
     /// Far above what distributions and container engines hand out.
     pub const DEFAULT: Self = Self { first: 0x7000_0100, count: 0x0002_0000 };
 
+    /// Who files of images and sandboxes belong to on disk: what user 0 inside owns belongs to the
+    /// first of these, and so on. No process has these users but the one that unpacks images, so
+    /// that no program on disk can give anybody the rights of a user of the machine.
+    pub const ON_DISK: Self = Self { first: 0x5fff_0000, count: SANDBOX_USERS };
+
     /// The user that the daemon has, if none was made for it.
     pub const DAEMON: u32 = 0x7000_0000;
 }

@@ -2,9 +2,12 @@
 
 use std::collections::HashSet;
 
-use isolate::supervisor::{
-    journal::Record,
-    wire::{Ask as Say, End, Known, Refusal, Tell, Whom},
+use isolate::{
+    failpoint,
+    supervisor::{
+        journal::Record,
+        wire::{Ask as Say, End, Known, Refusal, Tell, Whom},
+    },
 };
 use model::{exec::Exec, execution::Exit, ids::ExecId, life::Phase, transition::Observation};
 
@@ -45,6 +48,7 @@ impl Actor {
     /// Learns of a command that was there before this daemon.
     async fn learn(&mut self, known: Known) {
         self.execs.known.insert(known.exec.clone());
+        self.learn_main(&known.exec, known.end.is_some());
         match (known.end, known.exec.parse::<ExecId>()) {
             (Some(end), _) => self.exec_ended(&known.exec, end).await,
             // Somebody cancelled it, and its processes were not killed any more.
@@ -67,10 +71,15 @@ impl Actor {
         }
         self.execs.to_come = None;
         match self.phase() {
-            Phase::Provisioning | Phase::Resuming => self.see(Observation::Ready).await,
+            Phase::Provisioning | Phase::Resuming => {
+                failpoint::pass("c.ready_handshake");
+                self.see(Observation::Ready).await;
+                failpoint::pass("c.active_event");
+            }
             Phase::Frozen => self.freeze_again().await,
             _ => {}
         }
+        self.start_main().await;
         self.see_ends_in_journal().await;
         let missing: Vec<ExecId> = self
             .sandbox
@@ -104,9 +113,10 @@ impl Actor {
     }
 
     pub(super) async fn start_exec(&mut self, exec: &Exec) {
+        failpoint::pass("e.row");
         self.execs.known.insert(exec.id.to_string());
         let keep = self.shared.settings.defaults.output.as_bytes();
-        let start = match machine::start(&self.sandbox.spec, &exec.id, &exec.spec, keep) {
+        let start = match machine::start(&self.sandbox.spec, exec.id.as_str(), &exec.spec, keep) {
             Ok(start) => start,
             Err(error) => {
                 let (exec, message) = (exec.id.clone(), error.to_string());
@@ -118,6 +128,7 @@ impl Actor {
             // When the supervisor is found again it does not know it, and is asked again.
             tracing::warn!(sandbox = %self.sandbox.id, exec = %exec.id, %error, "not asked for");
         }
+        failpoint::pass("e.asked");
     }
 
     pub(super) async fn kill_exec(&mut self, exec: &ExecId) {
@@ -125,7 +136,7 @@ impl Actor {
         self.say(&say).await;
     }
 
-    async fn say(&mut self, say: &Say) {
+    pub(super) async fn say(&mut self, say: &Say) {
         let Presence::Link(link) = &self.presence else { return };
         if let Err(error) = link.ask(say).await {
             tracing::debug!(sandbox = %self.sandbox.id, %error, "the supervisor does not listen");
@@ -134,7 +145,8 @@ impl Actor {
 
     /// Keeps the end of a command, and lets the supervisor forget it.
     async fn exec_ended(&mut self, exec: &str, end: End) {
-        if let Ok(id) = exec.parse::<ExecId>()
+        if !self.main_ended(exec, &end).await
+            && let Ok(id) = exec.parse::<ExecId>()
             && self.sandbox.life.running.contains_key(&id)
         {
             self.keep_end(id, end).await;
@@ -144,9 +156,11 @@ impl Actor {
     }
 
     async fn keep_end(&mut self, exec: ExecId, end: End) {
+        failpoint::pass("e.exit_seen");
         if let Err(error) = self.shared.machine.sync_outputs(&self.sandbox.id, &exec).await {
             tracing::error!(sandbox = %self.sandbox.id, %exec, %error, "output may not be on disk");
         }
+        failpoint::pass("e.log_synced");
         let observation = match end {
             End::Exited { exit, .. } => Observation::ExecExited { exec, exit: exit_of(exit) },
             End::NotStarted(broken) => {
@@ -154,6 +168,7 @@ impl Actor {
             }
         };
         self.see(observation).await;
+        failpoint::pass("e.terminal_event");
     }
 
     async fn exec_refused(&mut self, exec: &str, why: Refusal) {
