@@ -80,7 +80,10 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
     }
     let (ours, theirs) = PacketSocket::pair().context("cannot make a socket")?;
     let agbox = open_socket(config, is_private)?;
-    let socket = agbox.path().map(Path::to_owned);
+    let socket = match &agbox {
+        Agbox::Open { socket, .. } => Some((socket.path.clone(), socket.lock.try_clone()?)),
+        Agbox::Missing { .. } | Agbox::Unwanted => None,
+    };
     let pid = start_daemon(config, theirs.into_fd(), agbox, user, is_private)?;
     if !is_root {
         enter_user_namespace()?;
@@ -96,9 +99,10 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
     let exit = Spawner::new(&settings, cgroups)?.run(&ours, Daemon::new(pid))?;
     // It was only a place to mount on.
     let _ = fs::remove_dir(scratch);
-    // Nobody answers there any more. What stays behind is replaced by the next server.
-    if let Some(socket) = socket {
-        let _ = fs::remove_file(socket);
+    // Nobody answers there any more. With the lock still held it cannot be the next server's.
+    if let Some((path, lock)) = socket {
+        let _ = fs::remove_file(path);
+        drop(lock);
     }
     Ok(match exit {
         Some(Exit::Code(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),

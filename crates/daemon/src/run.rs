@@ -95,16 +95,6 @@ pub enum Agbox {
     Unwanted,
 }
 
-impl Agbox {
-    /// Returns where the socket is.
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Open { socket, .. } => Some(&socket.path),
-            Self::Missing { .. } | Self::Unwanted => None,
-        }
-    }
-}
-
 /// Serves until `shutdown` is there. Calls `announce` when connections are accepted. `spawner` is
 /// the socket to the process that makes slots, `agbox` what came of the Unix socket.
 pub async fn run(

@@ -127,7 +127,7 @@ pub async fn serve(
     };
     let metrics = Arc::clone(&app.metrics);
     let Lifecycle { sandboxes, socket } = lifecycle;
-    let surface = Surface { sandboxes, tasks: tasks.clone(), phase: phase.clone() };
+    let surface = Surface::new(sandboxes, tasks.clone(), phase.clone());
     let host_paths = HostPaths::Below(settings.host_paths.clone());
     let grpc = Grpc::new(app.keyring.clone(), host_paths, surface).await;
     if let Some(socket) = socket {
@@ -308,7 +308,7 @@ async fn talk(stream: TcpStream, place: Place, surfaces: Surfaces, head_deadline
                     Ok(router.call(request).await.unwrap_or_else(|never| match never {}))
                 }
             });
-            http2::talk(stream, service, tasks, phase).await;
+            http2::talk(stream, service, head_deadline, tasks, phase).await;
             drop(place);
         }
     }

@@ -173,7 +173,8 @@ async fn talk(
             Ok(Grpc::not_a_call())
         }
     });
-    http2::talk(Readable::new(stream), service, tasks, phase).await;
+    let stream = Readable::new(stream);
+    http2::talk(stream, service, head_deadline, tasks, phase).await;
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The service `agbox.v1.SandboxService`: extract, convert, call the engine, convert.
 
-use std::{cmp::Reverse, collections::HashMap, future::Future};
+use std::{cmp::Reverse, collections::HashMap, future::Future, sync::Arc};
 
 use api::{
     agbox::{
@@ -19,7 +19,7 @@ use model::{
     sandbox::{Sandbox, WhenStopped},
 };
 use store::sandboxes::{ExecAt, Filter, PAGE, Phases};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tonic::{Request, Response, Status};
 
 use super::{
@@ -30,6 +30,9 @@ use super::{
 };
 use crate::serve::Phase;
 
+/// Changes that are under way at once.
+const MAX_CHANGES: usize = 1024;
+
 /// The most sandboxes that one answer has.
 const MAX_LISTED: usize = 10_000;
 
@@ -37,9 +40,11 @@ const MAX_LISTED: usize = 10_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Surface {
     /// A server that keeps nothing has none.
-    pub(crate) sandboxes: Option<Sandboxes>,
-    pub(crate) tasks: Tasks,
-    pub(crate) phase: watch::Receiver<Phase>,
+    sandboxes: Option<Sandboxes>,
+    tasks: Tasks,
+    phase: watch::Receiver<Phase>,
+    /// Changes go on without their callers, so that their number needs a bound of its own.
+    changes: Arc<Semaphore>,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -235,6 +240,14 @@ impl SandboxService for Surface {
 }
 
 impl Surface {
+    pub(crate) fn new(
+        sandboxes: Option<Sandboxes>,
+        tasks: Tasks,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
+        Self { sandboxes, tasks, phase, changes: Arc::new(Semaphore::new(MAX_CHANGES)) }
+    }
+
     /// Takes a call apart: what answers it, who makes it, what he says.
     fn take<T>(&self, request: Request<T>) -> Result<(Sandboxes, Who, T), Status> {
         let (_, mut extensions, message) = request.into_parts();
@@ -253,10 +266,16 @@ impl Surface {
         &self,
         change: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Status> {
+        let Ok(place) = Arc::clone(&self.changes).try_acquire_owned() else {
+            let message = "too many changes are under way; try again soon";
+            return Err(status(Reason::ResourceExhausted, message, &[]));
+        };
         let (tell, told) = oneshot::channel();
         self.tasks.start("agbox change", async move {
+            let done = change.await;
+            drop(place);
             // The caller may have gone.
-            let _ = tell.send(change.await);
+            let _ = tell.send(done);
         });
         let failed = |_| status(Reason::Internal, "the server failed; its log says more", &[]);
         told.await.map_err(failed)

@@ -10,6 +10,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     select,
     sync::watch,
+    time::timeout,
 };
 
 use super::Phase;
@@ -23,14 +24,18 @@ const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// What waits to be sent on one stream.
 const MAX_SEND_BYTES: usize = 256 << 10;
+/// How long a connection may be without a call, after its first.
+const IDLE: Duration = Duration::from_mins(5);
 /// How often a silent peer is asked whether it is there, and how long it has to say so.
 const ASK_EVERY: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// Talks until the peer goes or the server ends.
+/// Talks until the peer goes or has nothing to say, or the server ends. The first call has to be
+/// there within a time, as the head of a request has in HTTP/1.
 pub(crate) async fn talk<S, F>(
     stream: S,
     service: F,
+    first_within: Duration,
     tasks: Tasks,
     mut phase: watch::Receiver<Phase>,
 ) where
@@ -38,7 +43,9 @@ pub(crate) async fn talk<S, F>(
     F: HttpService<Incoming, ResBody = Body, Error = Infallible>,
     F::Future: Send + 'static,
 {
-    let connection = http2::Builder::new(Streams(tasks))
+    let open = watch::Sender::new(0);
+    let idle = idle(open.subscribe(), first_within);
+    let connection = http2::Builder::new(Streams { tasks, open: open.clone() })
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEADER_BYTES)
@@ -48,7 +55,7 @@ pub(crate) async fn talk<S, F>(
         .keep_alive_interval(ASK_EVERY)
         .keep_alive_timeout(ANSWER_WITHIN)
         .serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
+    tokio::pin!(connection, idle);
     let mut is_leaving = false;
     loop {
         let waits_for = if is_leaving { Phase::Closing } else { Phase::Draining };
@@ -58,6 +65,10 @@ pub(crate) async fn talk<S, F>(
                     tracing::debug!(%error, "a connection broke");
                 }
                 return;
+            }
+            () = &mut idle, if !is_leaving => {
+                is_leaving = true;
+                connection.as_mut().graceful_shutdown();
             }
             _ = phase.wait_for(|phase| *phase >= waits_for) => {
                 if is_leaving {
@@ -70,12 +81,44 @@ pub(crate) async fn talk<S, F>(
     }
 }
 
-/// Runs each call of a connection as a task of its own.
+/// Returns once no call has been open for too long.
+async fn idle(mut open: watch::Receiver<usize>, first_within: Duration) {
+    let mut within = first_within;
+    loop {
+        if timeout(within, open.wait_for(|count| *count > 0)).await.is_err() {
+            return;
+        }
+        within = IDLE;
+        // Whoever counts goes with the connection, and then nobody waits for this.
+        if open.wait_for(|count| *count == 0).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs each call of a connection as a task of its own, and counts those that are open.
 #[derive(Clone, Debug)]
-struct Streams(Tasks);
+struct Streams {
+    tasks: Tasks,
+    open: watch::Sender<usize>,
+}
+
+/// Counts one open call.
+struct Open(watch::Sender<usize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, call: F) {
-        self.0.start("http stream", call);
+        self.open.send_modify(|count| *count += 1);
+        let open = Open(self.open.clone());
+        self.tasks.start("http stream", async move {
+            call.await;
+            drop(open);
+        });
     }
 }

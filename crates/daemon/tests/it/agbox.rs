@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use api::agbox::v1::{self, sandbox_event::Details};
-use daemon::grpc::door::Peers;
+use daemon::{grpc::door::Peers, serve::Settings};
 use prost::Message as _;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::UnixStream,
+    net::{TcpStream, UnixStream},
     time::timeout,
 };
 use tonic::Code;
@@ -152,6 +152,57 @@ async fn one_port_has_grpc_and_http_of_both_versions() {
     assert_eq!(daemon.ask("GET", "/healthz", &[], "").await.status, 200);
     drop(connection);
     daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_without_a_call_is_closed_and_one_with_a_call_is_not() {
+    let settings = Settings { head_deadline: Duration::from_millis(200), ..support::settings() };
+    let daemon = Daemon::start_with(settings).await;
+    let metadata = [("x-api-key", daemon.key.as_str())];
+    let busy = Connection::tcp(daemon.address, &metadata).await;
+    assert!(ping(&busy).await.is_ok());
+    let silent = Connection::tcp(daemon.address, &metadata).await;
+    timeout(PATIENCE, silent.closed()).await.unwrap();
+    assert!(ping(&busy).await.is_ok());
+    drop((busy, silent));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn r06_a_flood_of_calls_that_are_reset_ends_its_connection_and_no_other() {
+    let daemon = Daemon::start().await;
+    let other = Connection::tcp(daemon.address, &[("x-api-key", &daemon.key)]).await;
+    assert!(ping(&other).await.is_ok());
+    let mut socket = TcpStream::connect(daemon.address).await.unwrap();
+    let block = [0x83, 0x86, 0x84, 0x41, 1, b'a'];
+    let mut flood = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    for stream in (1..100_000_u32).step_by(2) {
+        let stream = stream.to_be_bytes();
+        flood.extend([&[0, 0, 6, 1, 4][..], &stream, &block].concat());
+        flood.extend([&[0, 0, 4, 3, 0][..], &stream, &[0, 0, 0, 8]].concat());
+    }
+    // It is cut off in the middle, or reads that it is when it has said everything.
+    let sent = socket.write_all(&flood).await;
+    let mut answer = Vec::new();
+    let read = timeout(PATIENCE, socket.read_to_end(&mut answer)).await.unwrap();
+    let goes_away = |frame: &[u8]| frame[3] == 7;
+    assert!(sent.is_err() || read.is_err() || frames(&answer).iter().any(|it| goes_away(it)));
+    assert!(ping(&other).await.is_ok());
+    drop(other);
+    daemon.stop().await;
+}
+
+/// Takes the frames of HTTP/2 apart.
+fn frames(mut bytes: &[u8]) -> Vec<&[u8]> {
+    let mut all = Vec::new();
+    while bytes.len() >= 9 {
+        let length =
+            usize::from(bytes[0]) << 16 | usize::from(bytes[1]) << 8 | usize::from(bytes[2]);
+        let Some((frame, rest)) = bytes.split_at_checked(9 + length) else { break };
+        all.push(frame);
+        bytes = rest;
+    }
+    all
 }
 
 #[tokio::test]

@@ -33,6 +33,7 @@ pub(crate) type Client = SandboxServiceClient<Connection>;
 #[derive(Clone)]
 pub(crate) struct Connection {
     send: SendRequest<Body>,
+    talking: Tasks,
     metadata: Arc<HeaderMap>,
 }
 
@@ -51,12 +52,18 @@ impl Connection {
     ) -> Self {
         let (send, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-        Tasks::default().start("caller", async move { drop(connection.await) });
+        let talking = Tasks::default();
+        talking.start("caller", async move { drop(connection.await) });
         let mut all = HeaderMap::new();
         for (name, value) in metadata {
             all.append(*name, value.parse().unwrap());
         }
-        Self { send, metadata: Arc::new(all) }
+        Self { send, talking, metadata: Arc::new(all) }
+    }
+
+    /// Waits until the other side has closed it.
+    pub(crate) async fn closed(&self) {
+        self.talking.join().await;
     }
 
     pub(crate) fn client(&self) -> Client {
