@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How long the last commands and sandboxes may take to come to rest.
-const REST: Duration = Duration::from_secs(60);
+const REST: Duration = Duration::from_mins(1);
 
 impl Client {
     async fn must(&mut self, call: Call, wire: Wire) -> anyhow::Result<Answer> {
@@ -51,7 +51,8 @@ impl Client {
         let until = Instant::now() + REST;
         loop {
             let (all, active) = (self.all().await?, self.active().await?);
-            let moving = |view: &&SandboxView| matches!(view.state, State::Pending | State::Deleting);
+            let moving =
+                |view: &&SandboxView| matches!(view.state, State::Pending | State::Deleting);
             if active.is_empty() && !all.iter().any(|view| moving(&view)) {
                 return Ok(all);
             }
@@ -67,7 +68,8 @@ impl Client {
         let names = names(place)?;
         let mut says: BTreeMap<String, Says> = BTreeMap::new();
         for view in self.all().await? {
-            let says_it = Says { sandbox: view.sandbox.clone(), state: view.state, execs: Vec::new() };
+            let says_it =
+                Says { sandbox: view.sandbox.clone(), state: view.state, execs: Vec::new() };
             says.insert(view.sandbox, says_it);
         }
         for exec in self.active().await? {
@@ -113,7 +115,7 @@ impl Client {
 /// Returns the caller's name of every sandbox, by ours: what is on the machine has ours.
 fn names(place: &Place) -> anyhow::Result<HashMap<String, String>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let store = Connection::open_with_flags(place.data.join("store.db"), flags)?;
+    let store = Connection::open_with_flags(place.data.join("ringfence.db"), flags)?;
     let mut rows = store.prepare("SELECT id, alias FROM sandboxes WHERE alias IS NOT NULL")?;
     let names = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(names.collect::<Result<_, _>>()?)
@@ -183,8 +185,9 @@ fn find(at: &Path, name: &str, depth: u32, found: &mut Vec<std::path::PathBuf>) 
 fn processes(place: &Place) -> anyhow::Result<Vec<(String, String)>> {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     for (own, path) in groups(place)? {
-        if path.ends_with(".init") {
-            let pids = fs::read_to_string(Path::new(&path).join("cgroup.procs")).unwrap_or_default();
+        if path.trim_end_matches(".init") != path {
+            let pids =
+                fs::read_to_string(Path::new(&path).join("cgroup.procs")).unwrap_or_default();
             for pid in pids.lines() {
                 found.insert(pid.to_owned(), own.clone());
             }

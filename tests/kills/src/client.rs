@@ -156,12 +156,7 @@ impl Client {
         Ok(Followed::UpTo(last))
     }
 
-    fn ended(
-        &mut self,
-        subscription: u64,
-        last: u64,
-        status: &Status,
-    ) -> anyhow::Result<Followed> {
+    fn ended(&mut self, subscription: u64, last: u64, status: &Status) -> anyhow::Result<Followed> {
         let (how, followed) = match outcome_of(status) {
             Outcome::Unknown(_) => (Ending::ConnectionBroke, Followed::Broken(last)),
             _ if status.code() == Code::OutOfRange => (Ending::OutOfRange, Followed::Over),
@@ -185,7 +180,11 @@ impl Client {
     }
 
     /// Reads all events that there are of a sandbox, from the first.
-    pub(crate) async fn replay(&mut self, sandbox: &str, latest: u64) -> anyhow::Result<Vec<Event>> {
+    pub(crate) async fn replay(
+        &mut self,
+        sandbox: &str,
+        latest: u64,
+    ) -> anyhow::Result<Vec<Event>> {
         let mut channel = self.connected().await.context("the server is gone")?;
         let request = v1::SubscribeSandboxEventsRequest {
             sandbox_id: sandbox.to_owned(),
@@ -205,7 +204,7 @@ impl Client {
 /// A call as it goes over the wire.
 #[derive(Clone, Debug)]
 pub(crate) enum Wire {
-    Create(v1::CreateSandboxRequest),
+    Create(Box<v1::CreateSandboxRequest>),
     Exec(v1::CreateExecRequest),
     Cancel(String),
     Stop(String),
@@ -221,7 +220,7 @@ impl Wire {
     async fn send(self, mut channel: SandboxServiceClient<Channel>) -> Result<Answer, Status> {
         match self {
             Self::Create(request) => {
-                let answer = channel.create_sandbox(Request::new(request)).await?.into_inner();
+                let answer = channel.create_sandbox(Request::new(*request)).await?.into_inner();
                 sandbox_view(answer.sandbox).map(Answer::Sandbox)
             }
             Self::Exec(request) => {
@@ -250,8 +249,10 @@ impl Wire {
                 sandbox_view(answer.sandbox).map(Answer::Sandbox)
             }
             Self::List { include_deleted } => {
-                let request =
-                    v1::ListSandboxesRequest { include_deleted, ..v1::ListSandboxesRequest::default() };
+                let request = v1::ListSandboxesRequest {
+                    include_deleted,
+                    ..v1::ListSandboxesRequest::default()
+                };
                 let answer = channel.list_sandboxes(request).await?.into_inner();
                 let views = answer.sandboxes.into_iter().map(|handle| sandbox_view(Some(handle)));
                 views.collect::<Result<_, _>>().map(Answer::Sandboxes)
@@ -276,7 +277,8 @@ pub(crate) fn list(which: Which) -> (Call, Wire) {
 
 /// A command whose end is known: it prints the numbers up to this and exits with this code.
 pub(crate) fn numbers(sandbox: &str, exec: &str, lines: u64, code: i32) -> (Call, Wire) {
-    let script = format!("i=0; while [ $i -lt {lines} ]; do i=$((i+1)); echo $i; done; exit {code}");
+    let script =
+        format!("i=0; while [ $i -lt {lines} ]; do i=$((i+1)); echo $i; done; exit {code}");
     let expect = Expectation { exit_code: code, lines: Some(lines), digest: None };
     let request = v1::CreateExecRequest {
         sandbox_id: sandbox.to_owned(),

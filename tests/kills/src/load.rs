@@ -138,16 +138,21 @@ async fn create(client: &mut Client, world: &World) -> anyhow::Result<Option<Out
         ..v1::CreateSandboxRequest::default()
     };
     let call = Call::Create { sandbox: Some(sandbox.clone()) };
-    let outcome = client.call(call, Wire::Create(request)).await?;
+    let outcome = client.call(call, Wire::Create(Box::new(request))).await?;
     if outcome.is_none() {
         world.state().live.retain(|name| *name != sandbox);
     }
     Ok(outcome)
 }
 
-async fn exec(client: &mut Client, world: &World, sandbox: &str) -> anyhow::Result<Option<Outcome>> {
+async fn exec(
+    client: &mut Client,
+    world: &World,
+    sandbox: &str,
+) -> anyhow::Result<Option<Outcome>> {
     let exec = world.fresh("exec");
-    let lines = if fastrand::u32(0..4) == 0 { fastrand::u64(1000..20_000) } else { fastrand::u64(0..50) };
+    let lines =
+        if fastrand::u32(0..4) == 0 { fastrand::u64(1000..20_000) } else { fastrand::u64(0..50) };
     let code = if fastrand::bool() { 0 } else { fastrand::i32(1..120) };
     let (call, wire) = numbers(sandbox, &exec, lines, code);
     let outcome = client.call(call, wire).await?;
@@ -182,11 +187,10 @@ pub(crate) async fn delete(
 ) -> anyhow::Result<Option<Outcome>> {
     let call = Call::Delete { sandbox: sandbox.to_owned() };
     let outcome = client.call(call, Wire::Delete(sandbox.to_owned())).await?;
-    match &outcome {
-        Some(Outcome::Acknowledged(Answer::Accepted) | Outcome::Refused(Refusal::NotFound)) => {
-            world.forget(sandbox);
-        }
-        _ => {}
+    if let Some(Outcome::Acknowledged(Answer::Accepted) | Outcome::Refused(Refusal::NotFound)) =
+        &outcome
+    {
+        world.forget(sandbox);
     }
     Ok(outcome)
 }

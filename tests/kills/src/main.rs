@@ -7,7 +7,7 @@ mod load;
 mod server;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Parser;
-use history::{check::check_file, entry::What};
+use history::{check::check_file, entry::What, show::show};
 use isolate::failpoint;
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 
@@ -61,12 +61,42 @@ fn say(text: &str) {
     println!("{text}");
 }
 
+/// Runs, and leaves nothing behind but what is worth looking at.
 async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let folder = tempfile::Builder::new().prefix("kills-").tempdir()?;
-    let binary = options.binary.map_or_else(default_binary, Ok)?;
+    let binary = options.binary.clone().map_or_else(default_binary, Ok)?;
     let place = Place::new(binary, folder.path())?;
     let history = folder.path().join("history.jsonl");
-    let run = Run::new(&history, place.socket())?;
+    let begin = Instant::now();
+    let ended = use_and_kill(&options, &place, &history).await;
+    let took = begin.elapsed().as_secs_f64();
+    let is_good = match &ended {
+        Ok(()) => {
+            let report = check_file(&history)?;
+            show(&history, &report, &mut std::io::stdout().lock())?;
+            say(&format!("{} kills in {took:.0} s", options.kills));
+            report.is_clean()
+        }
+        Err(error) => {
+            say(&format!("the run broke off: {error:#}"));
+            false
+        }
+    };
+    let sandboxes = place.sandboxes();
+    tokio::task::spawn_blocking(move || harness::remove_sandboxes(&sandboxes)).await??;
+    if is_good && !options.keep {
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(&format!("kept: {}", folder.keep().display()));
+    if is_good {
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(&place.complaints());
+    Ok(ExitCode::FAILURE)
+}
+
+async fn use_and_kill(options: &Options, place: &Place, history: &Path) -> anyhow::Result<()> {
+    let run = Run::new(history, place.socket())?;
     let world = Arc::new(World::default());
     let (ended, end) = watch::channel(false);
     let server = place.start(None)?.context("the server did not start")?;
@@ -77,28 +107,13 @@ async fn run(options: Options) -> anyhow::Result<ExitCode> {
     for _ in 0..options.subscribers {
         clients.spawn(load::subscribe(Arc::clone(&run), Arc::clone(&world), end.clone()));
     }
-    let begin = Instant::now();
-    let (server, ready) = kill_again_and_again(&place, &run, server, options.kills).await?;
+    let (server, ready) = kill_again_and_again(place, &run, server, options.kills).await?;
     ended.send_replace(true);
     while let Some(client) = clients.join_next().await {
         client??;
     }
-    let took = begin.elapsed();
-    finish(&place, &run, &world, ready).await?;
-    tokio::task::spawn_blocking(|| server.stop()).await??;
-    let report = check_file(&history)?;
-    say(&format!("{report}"));
-    say(&format!("{} kills in {:.0} s", options.kills, took.as_secs_f64()));
-    if report.is_clean() && !options.keep {
-        return Ok(ExitCode::SUCCESS);
-    }
-    let kept = folder.keep();
-    say(&format!("kept: {}", kept.display()));
-    if !report.is_clean() {
-        say(&place.complaints());
-        return Ok(ExitCode::FAILURE);
-    }
-    Ok(ExitCode::SUCCESS)
+    finish(place, &run, &world, ready).await?;
+    tokio::task::spawn_blocking(|| server.stop()).await?
 }
 
 /// Kills and starts the server so many times. Every named place has its turn, and chance the rest.
@@ -133,16 +148,14 @@ async fn kill_again_and_again(
         let next = if kill % 2 == 0 && kill < kills { places.next() } else { None };
         failpoint = next.map(|name| format!("{name}:{}", fastrand::u32(1..4)));
         let (again, armed) = (place.clone(), failpoint.clone());
-        let started =
-            tokio::task::spawn_blocking(move || again.start(armed.as_deref())).await??;
-        server = match started {
-            Some(server) => server,
-            None => {
-                failpoint = None;
-                let again = place.clone();
-                let started = tokio::task::spawn_blocking(move || again.start(None)).await??;
-                started.context("the server did not start")?
-            }
+        let started = tokio::task::spawn_blocking(move || again.start(armed.as_deref())).await??;
+        server = if let Some(server) = started {
+            server
+        } else {
+            failpoint = None;
+            let again = place.clone();
+            let started = tokio::task::spawn_blocking(move || again.start(None)).await??;
+            started.context("the server did not start")?
         };
         run.recorder.record(0, None, start, What::Killed)?;
         ready = Instant::now();

@@ -2,9 +2,9 @@
 
 use std::{
     env, fs,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read as _},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -43,19 +43,19 @@ impl Place {
             .arg(&self.data)
             .env("XDG_RUNTIME_DIR", &self.runtime)
             .env("RINGFENCE_LOG__FILTER", "warn")
-            .env_remove("RINGFENCE_FAILPOINT")
+            .env_remove("RF_FAILPOINT")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(self.log()?);
         if let Some(failpoint) = failpoint {
-            command.env("RINGFENCE_FAILPOINT", failpoint);
+            command.env("RF_FAILPOINT", failpoint);
         }
         let mut spawner = command.spawn().context("cannot start the server")?;
         let stdout = spawner.stdout.take().context("it has no standard output")?;
         let is_ready = |line: &String| line.starts_with("Ringfence serves on");
-        let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
-        if lines.any(|line| is_ready(&line)) {
-            return Ok(Some(Server { spawner }));
+        let mut stdout = BufReader::new(stdout);
+        if stdout.by_ref().lines().map_while(Result::ok).any(|line| is_ready(&line)) {
+            return Ok(Some(Server { spawner, _stdout: stdout }));
         }
         let status = spawner.wait()?;
         if failpoint.is_none() {
@@ -83,6 +83,8 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Server {
     spawner: Child,
+    /// Held, because the server goes on writing to it.
+    _stdout: BufReader<ChildStdout>,
 }
 
 /// Which of its two processes is killed. The other ends by itself.
@@ -111,10 +113,7 @@ impl Server {
     }
 
     /// Waits until it has died by itself, for at most so long. Gives it back if it lives.
-    pub(crate) fn wait_for_its_death(
-        mut self,
-        at_most: Duration,
-    ) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn wait_for_its_death(mut self, at_most: Duration) -> anyhow::Result<Option<Self>> {
         let daemon = self.daemon();
         let until = Instant::now() + at_most;
         while Instant::now() < until {
