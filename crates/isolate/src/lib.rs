@@ -19,6 +19,8 @@ pub mod init;
 #[cfg(feature = "spawner")]
 pub mod cgroup;
 #[cfg(feature = "spawner")]
+pub mod disk;
+#[cfg(feature = "spawner")]
 pub mod root;
 #[cfg(feature = "spawner")]
 pub mod seccomp;
