@@ -200,6 +200,8 @@ pub enum DiskError {
     NotAllowed,
     #[error("a write beyond the limit did not fail")]
     NotHeld,
+    #[error("this kernel has no {what}, which is in Linux since {since}")]
+    OldKernel { what: &'static str, since: &'static str },
     #[error("the program {name} is missing: install the package {package}")]
     NoProgram { name: &'static str, package: &'static str },
     #[error("{name} did not do its work ({said})")]
@@ -252,6 +254,7 @@ impl DiskError {
             | Self::NoKind { .. }
             | Self::NotAllowed
             | Self::NotHeld
+            | Self::OldKernel { .. }
             | Self::NoProgram { .. }
             | Self::Program { .. }
             | Self::Mount { .. }
@@ -286,6 +289,16 @@ trait Kind: fmt::Debug {
     /// Removes a volume, or what there is of it.
     fn remove(&self, ground: &Ground, name: &str) -> Result<(), DiskError>;
     fn names(&self, ground: &Ground) -> Result<Vec<VolumeName>, DiskError>;
+
+    /// Makes a place in a volume from where its user might get around the limit, if there is any.
+    fn way_out(&self, _volume: &OwnedFd) -> Result<Option<OwnedFd>, DiskError> {
+        Ok(None)
+    }
+
+    /// Lets go of what is mounted, because another kind is taken.
+    fn close(&self, _ground: &Ground) -> Result<(), DiskError> {
+        Ok(())
+    }
 }
 
 /// The volumes of a server.

@@ -1,8 +1,8 @@
 //! Volumes as subvolumes of one btrfs, which is a file in the data directory.
 //!
-//! A subvolume `N` is a member of the group `1/N`, which has the limit. Where the kernel counts in
-//! the simple way, a subvolume that is made inside becomes a member of the same group; else it
-//! would escape the limit.
+//! A subvolume `N` is a member of the group `1/N`, which has the limit. Anybody can make subvolumes
+//! in a directory of theirs: one that is made inside becomes a member of the same group, because the
+//! kernel is told to count in the simple way. Counted in the older way it would have no limit.
 
 mod groups;
 mod pool;
@@ -25,24 +25,33 @@ use crate::sys::btrfs::{
     wait_for_clearing,
 };
 use groups::Groups;
-use pool::File;
+use pool::PoolFile;
 
 /// How often the clearing of removed volumes is waited for before a new one is refused.
 const ROUNDS: usize = 8;
+
+/// By how much the limit of a volume is raised to remove what is in it.
+const FOR_REMOVAL: u64 = 64 << 20;
 
 /// The mounted pool.
 #[derive(Debug)]
 pub(super) struct Pool {
     root: OwnedFd,
-    file: File,
+    file: PoolFile,
     groups: Groups,
 }
 
 impl Pool {
     /// Makes the pool if there is none, mounts it, and clears what a crash has left.
     pub(super) fn open(ground: &Ground) -> Result<Self, DiskError> {
-        let (file, root) = File::mount(ground)?;
-        let groups = Groups::open(root.as_fd())?;
+        let (file, root) = PoolFile::mount(ground)?;
+        let groups = match Groups::open(root.as_fd()) {
+            Ok(groups) => groups,
+            Err(error) => {
+                file.give_up(ground)?;
+                return Err(error);
+            }
+        };
         let pool = Self { root, file, groups };
         let _lock = ground.lock()?;
         for name in leftovers_in(pool.root(), MAKING)? {
@@ -140,7 +149,17 @@ impl Pool {
             Err(Errno::NOENT) => return Ok(()),
             other => other.map_err(failed("look at", name))?,
         };
-        for id in self.all_within(self.id_of(name)?)?.into_iter().rev() {
+        let id = self.id_of(name)?;
+        let within = self.all_within(id)?;
+        if !within.is_empty() {
+            // To take one out of a full volume is to write to it. One that was never finished may
+            // have no group.
+            if let Ok(used) = self.groups.usage(id) {
+                let limit = used.limit.saturating_add(FOR_REMOVAL);
+                limit_group(self.root(), Group::above(id), limit).map_err(failed("limit", name))?;
+            }
+        }
+        for id in within.into_iter().rev() {
             match destroy_subvolume_by_id(self.root(), id) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(failed("remove a subvolume of", name)(errno)),
@@ -224,5 +243,15 @@ impl Kind for Pool {
 
     fn names(&self, _ground: &Ground) -> Result<Vec<VolumeName>, DiskError> {
         volumes_in(self.root())
+    }
+
+    fn way_out(&self, volume: &OwnedFd) -> Result<Option<OwnedFd>, DiskError> {
+        let name = "inside";
+        create_subvolume(volume.as_fd(), name).map_err(failed("make", name))?;
+        open_folder(volume.as_fd(), name).map(Some).map_err(failed("open", name))
+    }
+
+    fn close(&self, ground: &Ground) -> Result<(), DiskError> {
+        pool::unmount(ground)
     }
 }

@@ -27,11 +27,9 @@ const PROBE: &str = "probe-";
 pub(super) fn choose(ground: &Ground) -> Result<Chosen, DiskError> {
     if let Some(kind) = ground.kind()? {
         match begin(ground, kind) {
-            Ok(held) if ground.settings.only.is_none_or(|only| only == kind) => {
-                return Ok((kind, held, Vec::new()));
-            }
+            Ok(held) if is_allowed(ground, kind) => return Ok((kind, held, Vec::new())),
             // Without volumes, the choice is free again.
-            Ok(held) if held.names(ground)?.is_empty() => {}
+            Ok(held) if held.names(ground)?.is_empty() => held.close(ground)?,
             Ok(_) => {
                 let source = Box::new(DiskError::NotAllowed);
                 return Err(DiskError::KindLost { kind, source });
@@ -42,7 +40,9 @@ pub(super) fn choose(ground: &Ground) -> Result<Chosen, DiskError> {
     }
     let mut refused = Vec::new();
     for kind in DiskKind::ALL {
-        match begin(ground, kind) {
+        let begun =
+            if is_allowed(ground, kind) { begin(ground, kind) } else { Err(DiskError::NotAllowed) };
+        match begun {
             Ok(held) => {
                 ground.note_kind(kind)?;
                 return Ok((kind, held, refused));
@@ -51,6 +51,16 @@ pub(super) fn choose(ground: &Ground) -> Result<Chosen, DiskError> {
         }
     }
     Err(DiskError::NoKind { tried: refused })
+}
+
+fn is_allowed(ground: &Ground, kind: DiskKind) -> bool {
+    let settings = &ground.settings;
+    let by_name = match kind {
+        DiskKind::Quota | DiskKind::Btrfs | DiskKind::Image => true,
+        DiskKind::Tmpfs => settings.allow_tmpfs,
+        DiskKind::Unlimited => settings.allow_unlimited_disk,
+    };
+    by_name && settings.only.is_none_or(|only| only == kind)
 }
 
 fn may_have_volumes(ground: &Ground, kind: DiskKind) -> Result<bool, DiskError> {
@@ -64,15 +74,6 @@ fn may_have_volumes(ground: &Ground, kind: DiskKind) -> Result<bool, DiskError> 
 
 /// Opens the volumes of a kind and tries whether a limit holds.
 fn begin(ground: &Ground, kind: DiskKind) -> Result<Box<dyn Kind>, DiskError> {
-    let settings = &ground.settings;
-    let is_allowed = match kind {
-        DiskKind::Quota | DiskKind::Btrfs | DiskKind::Image => true,
-        DiskKind::Tmpfs => settings.allow_tmpfs,
-        DiskKind::Unlimited => settings.allow_unlimited_disk,
-    };
-    if !is_allowed || settings.only.is_some_and(|only| only != kind) {
-        return Err(DiskError::NotAllowed);
-    }
     let held: Box<dyn Kind> = match kind {
         DiskKind::Quota => Box::new(Projects::open(ground)?),
         DiskKind::Btrfs => Box::new(Pool::open(ground)?),
@@ -80,13 +81,26 @@ fn begin(ground: &Ground, kind: DiskKind) -> Result<Box<dyn Kind>, DiskError> {
         DiskKind::Tmpfs => Box::new(Memory::open(ground)?),
         DiskKind::Unlimited => return Ok(Box::new(Directories::open(ground)?)),
     };
+    match probe(ground, held.as_ref()) {
+        Ok(()) => Ok(held),
+        Err(error) => {
+            held.close(ground)?;
+            Err(error)
+        }
+    }
+}
+
+fn probe(ground: &Ground, held: &dyn Kind) -> Result<(), DiskError> {
     // A probe that a crash has left.
     held.remove(ground, PROBE)?;
     let volume = held.make(ground, PROBE, LEAST)?;
-    let is_held = holds(&volume);
+    let is_held = held.way_out(&volume).and_then(|way_out| {
+        let is_closed = way_out.as_ref().map_or(Ok(true), holds)?;
+        Ok(is_closed && holds(&volume)?)
+    });
     drop(volume);
     held.remove(ground, PROBE)?;
-    if is_held? { Ok(held) } else { Err(DiskError::NotHeld) }
+    if is_held? { Ok(()) } else { Err(DiskError::NotHeld) }
 }
 
 /// Whether a write beyond the limit fails.

@@ -9,16 +9,6 @@ use super::{
     ioctl::{Request, Way},
 };
 
-/// How the file system counts what a subvolume uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Accounting {
-    /// An extent belongs to who made it (since Linux 6.7). A subvolume made inside another counts
-    /// for the groups of that one.
-    Simple,
-    /// Every extent is traced back to all that share it, at each commit.
-    Full,
-}
-
 /// A group of quota: `0/N` is the subvolume `N` itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group(u64);
@@ -198,18 +188,11 @@ pub fn begin_commit(anywhere: BorrowedFd<'_>) -> Result<(), Errno> {
     btrfs(Way::Read, 24).call(anywhere, &mut transaction).map(drop)
 }
 
-/// Begins to count, unless this file system counts already.
-pub fn enable_quota(anywhere: BorrowedFd<'_>, accounting: Accounting) -> Result<(), Errno> {
-    let command = match accounting {
-        Accounting::Full => 1_u64,
-        Accounting::Simple => 4,
-    };
-    btrfs(Way::Both, 40).call(anywhere, &mut [command, 0]).map(drop)
-}
-
-/// Waits until a count that the kernel began is done.
-pub fn wait_for_count(anywhere: BorrowedFd<'_>) -> Result<(), Errno> {
-    without_argument(anywhere, 46)
+/// Begins to count, unless this file system counts already. In the simple way: an extent belongs to
+/// who made it, and a subvolume made inside another counts for the groups of that one.
+pub fn enable_simple_quota(anywhere: BorrowedFd<'_>) -> Result<(), Errno> {
+    const ENABLE_SIMPLE: u64 = 4;
+    btrfs(Way::Both, 40).call(anywhere, &mut [ENABLE_SIMPLE, 0]).map(drop)
 }
 
 /// Writes out what was done, and wakes up who clears what was taken away.

@@ -6,9 +6,7 @@ use rustix::io::Errno;
 
 use crate::{
     disk::{DiskError, ground::failed},
-    sys::btrfs::{
-        Accounting, Group, enable_quota, id, remove_group, subvolume_is_left, wait_for_count,
-    },
+    sys::btrfs::{Group, enable_simple_quota, id, remove_group, subvolume_is_left},
 };
 
 /// The folder in which the kernel shows each group as a folder, `1_N` for `1/N`. What it shows is
@@ -29,12 +27,10 @@ impl Groups {
     /// Begins to count, if that was not done before.
     pub(super) fn open(root: BorrowedFd<'_>) -> Result<Self, DiskError> {
         let fail = failed("count the use of", "the pool");
-        match enable_quota(root, Accounting::Simple) {
+        match enable_simple_quota(root) {
             Ok(()) => {}
-            // A kernel before 6.7.
             Err(Errno::INVAL | Errno::NOTTY | Errno::OPNOTSUPP) => {
-                enable_quota(root, Accounting::Full).map_err(&fail)?;
-                wait_for_count(root).map_err(&fail)?;
+                return Err(DiskError::OldKernel { what: "simple quotas of btrfs", since: "6.7" });
             }
             Err(errno) => return Err(fail(errno)),
         }

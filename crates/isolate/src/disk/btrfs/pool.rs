@@ -28,32 +28,44 @@ const STEP: u64 = 64 << 20;
 
 /// The file and the device over it.
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct PoolFile {
     file: OwnedFd,
     device: Device,
+    is_new: bool,
 }
 
 pub(super) fn is_there(ground: &Ground) -> Result<bool, DiskError> {
     exists(ground.base(), FILE)
 }
 
-impl File {
+/// Lets go of the pool.
+pub(super) fn unmount(ground: &Ground) -> Result<(), DiskError> {
+    mounts::detach(ground.base(), MOUNT_POINT)
+}
+
+impl PoolFile {
     /// Makes the pool if there is none, and mounts it. It may be mounted elsewhere already, by what
     /// an earlier server has left running: then this is the same file system once more.
     pub(super) fn mount(ground: &Ground) -> Result<(Self, OwnedFd), DiskError> {
-        let file = match open(ground.base(), FILE, OFlags::RDWR) {
-            Err(Errno::NOENT) => make(ground)?,
-            other => other.map_err(failed("open", FILE))?,
+        let (file, is_new) = match open(ground.base(), FILE, OFlags::RDWR) {
+            Err(Errno::NOENT) => (make(ground)?, true),
+            other => (other.map_err(failed("open", FILE))?, false),
         };
         let device = Device::over(file.as_fd())?;
         ground.after("pool attached");
-        mounts::detach(ground.base(), MOUNT_POINT)?;
+        unmount(ground)?;
         let mount = Mount { kind: "btrfs", source: &device.path, options: &OPTIONS };
         let root = mount.on(ground.base(), MOUNT_POINT)?;
         ground.after("pool mounted");
         // The file may have grown without the file system.
         grow(root.as_fd()).map_err(failed("enlarge", FILE))?;
-        Ok((Self { file, device }, root))
+        Ok((Self { file, device, is_new }, root))
+    }
+
+    /// Lets go of a pool that is of no use, and removes one that was made for nothing.
+    pub(super) fn give_up(&self, ground: &Ground) -> Result<(), DiskError> {
+        unmount(ground)?;
+        if self.is_new { remove_file(ground.base(), FILE) } else { Ok(()) }
     }
 
     /// Enlarges the pool to hold this much, if the data file system has it to give.

@@ -11,7 +11,7 @@ use harness::disks::{End, Script, settings};
 use isolate::disk::{ByteCount, DiskError, DiskKind, DiskSettings, Disks, VolumeName};
 
 use super::place::{
-    directory, is_root, mib, name, needs_root, on_data_directory, on_kind, open, put, read,
+    directory, is_root, mib, mounts, name, needs_root, on_data_directory, on_kind, open, put, read,
     try_open,
 };
 
@@ -40,9 +40,16 @@ fn root_gets_the_best_kind_and_a_user_the_reasons_why_there_is_none() {
         let opened = Disks::open(directory(data).as_fd(), &default_settings());
         if is_root() {
             let disks = opened.unwrap();
-            assert_eq!(disks.kind(), DiskKind::Btrfs, "{:?}", disks.refused());
-            let [quota] = disks.refused() else { panic!("{:?}", disks.refused()) };
-            assert_eq!(quota.kind, DiskKind::Quota);
+            let refused: Vec<DiskKind> = disks.refused().iter().map(|one| one.kind).collect();
+            if has_simple_quotas() {
+                assert_eq!((disks.kind(), refused), (DiskKind::Btrfs, vec![DiskKind::Quota]));
+            } else {
+                let expected = vec![DiskKind::Quota, DiskKind::Btrfs];
+                assert_eq!((disks.kind(), refused), (DiskKind::Image, expected));
+                assert!(disks.refused()[1].why.contains("since 6.7"), "{:?}", disks.refused());
+                assert_eq!(mounts(data), Vec::<String>::new());
+                assert!(!data.join("disks/pool.btrfs").exists());
+            }
             return;
         }
         let refused = opened.unwrap_err();
@@ -50,6 +57,12 @@ fn root_gets_the_best_kind_and_a_user_the_reasons_why_there_is_none() {
         assert_eq!(tried.iter().map(|one| one.kind).collect::<Vec<_>>(), DiskKind::ALL);
         assert!(refused.to_string().contains("tmpfs: not allowed by the settings"), "{refused}");
     });
+}
+
+fn has_simple_quotas() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(7))
 }
 
 #[test]
@@ -106,7 +119,10 @@ fn the_kind_stays_while_there_are_volumes() {
         let disks = open(data, DiskKind::Image);
         disks.remove(&name("volume")).unwrap();
         drop(disks);
-        assert_eq!(open(data, DiskKind::Btrfs).kind(), DiskKind::Btrfs);
+        // Without any, the choice is free again.
+        let other = if has_simple_quotas() { DiskKind::Btrfs } else { DiskKind::Unlimited };
+        assert_eq!(open(data, other).kind(), other);
+        assert_eq!(open(data, DiskKind::Image).kind(), DiskKind::Image);
     });
 }
 

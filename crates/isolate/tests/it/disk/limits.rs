@@ -1,6 +1,6 @@
 //! A volume holds what it may, and no more.
 
-use std::{fs, os::fd::AsFd as _, path::Path};
+use std::os::fd::AsFd as _;
 
 use isolate::{
     disk::{ByteCount, DiskError, DiskKind, Reason, Usage},
@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use super::place::{
-    LASTING, MIB, create, directory, fill, is_full, mib, name, on_each, open, small_data_directory,
+    LASTING, MIB, create, fill, is_full, mib, name, on_each, open, small_data_directory,
 };
 
 const HELD: [DiskKind; 4] = [DiskKind::Quota, DiskKind::Btrfs, DiskKind::Image, DiskKind::Tmpfs];
@@ -156,21 +156,10 @@ fn a_subvolume_made_inside_counts_as_well() {
     on_each(&[DiskKind::Btrfs], |data, kind| {
         let disks = open(data, kind);
         let volume = disks.make(&name("volume"), mib(32)).unwrap();
-        if !counts_simply(data) {
-            eprintln!("this kernel does not count in the simple way");
-            return;
-        }
         create_subvolume(volume.as_fd(), "inner").unwrap();
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let inner = openat(&volume, "inner", flags, Mode::empty()).unwrap();
         let (wrote, errno) = fill(&inner, "file", 64 * MIB);
         assert!(is_full(errno) && wrote <= 32 * MIB, "{errno:?} after {wrote}");
     });
-}
-
-fn counts_simply(data: &Path) -> bool {
-    let pool = directory(&data.join("disks/pool"));
-    let id = isolate::sys::btrfs::id(pool.as_fd()).unwrap();
-    let mode = fs::read_to_string(format!("/sys/fs/btrfs/{id}/qgroups/mode"));
-    mode.is_ok_and(|mode| mode.trim() == "squota")
 }

@@ -16,8 +16,8 @@ use rustix::{
 };
 
 use super::place::{
-    LASTING, MIB, fill, loop_devices, mib, mounts, name, names, on_data_directory, on_each, open,
-    put, small_data_directory,
+    LASTING, MIB, fill, is_full, loop_devices, mib, mounts, name, names, on_data_directory,
+    on_each, open, put, small_data_directory,
 };
 
 #[test]
@@ -123,6 +123,7 @@ fn subvolumes_made_inside_go_too() {
             }
             deepest = inside(&deepest, "branch");
         }
+        assert!(is_full(fill(&deepest, "file", 128 * MIB).1));
         drop(deepest);
         disks.remove(&name("volume")).unwrap();
         assert_eq!(names(&disks), Vec::<String>::new());
