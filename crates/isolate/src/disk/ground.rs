@@ -121,6 +121,14 @@ impl Ground {
     }
 }
 
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // A process that was just forked may hold a copy of the descriptor for a moment, and the
+        // lock with it.
+        let _ = flock(&self.base, FlockOperation::Unlock);
+    }
+}
+
 /// Opens what is in a folder.
 pub(super) fn open(
     at: BorrowedFd<'_>,

@@ -51,7 +51,8 @@ impl Device {
             if !name.starts_with("loop") || !block.path().join("loop").exists() {
                 continue;
             }
-            let device = match Self::open(&name) {
+            // Not for writing: devices of others may not allow that.
+            let device = match Self::open(&name, OFlags::RDONLY) {
                 Ok(device) => device,
                 // It is going.
                 Err(Errno::NXIO) => continue,
@@ -72,7 +73,7 @@ impl Device {
         for _ in 0..TRIES {
             let number = free_number(control.as_fd()).map_err(failed("find", "a loop device"))?;
             let name = format!("loop{number}");
-            let device = Self::open(&name).map_err(failed("open", &name))?;
+            let device = Self::open(&name, OFlags::RDWR).map_err(failed("open", &name))?;
             match configure(device.fd.as_fd(), file) {
                 Ok(()) => return Ok(device),
                 Err(Errno::BUSY) => {}
@@ -82,9 +83,9 @@ impl Device {
         Err(failed("take", "a loop device")(Errno::BUSY))
     }
 
-    fn open(name: &str) -> Result<Self, Errno> {
+    fn open(name: &str, access: OFlags) -> Result<Self, Errno> {
         let path = format!("/dev/{name}");
-        let fd = openat(CWD, &path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let fd = openat(CWD, &path, access | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { path, fd })
     }
 
