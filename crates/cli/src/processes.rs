@@ -18,7 +18,7 @@ use isolate::{
     cgroup::Cgroups,
     plan::Exit,
     socket::PacketSocket,
-    spawner::{Daemon, IdRange, Settings, Spawner, enter_user_namespace},
+    spawner::{Daemon, IdRange, SandboxSettings, Settings, Spawner, enter_user_namespace},
     sys,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -56,7 +56,14 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
     if !is_root {
         enter_user_namespace()?;
     }
-    let settings = Settings { scratch: scratch.clone(), ids: is_root.then_some(IdRange::DEFAULT) };
+    // A server of somebody's own ends with what it was started for, and keeps nothing.
+    let sandboxes = (!is_private).then(|| SandboxSettings {
+        folder: config.sandboxes_folder(),
+        layers: config.images_folder().join("layers"),
+        daemon: user,
+    });
+    let ids = is_root.then_some(IdRange::DEFAULT);
+    let settings = Settings { scratch: scratch.clone(), ids, sandboxes };
     let exit = Spawner::new(&settings, cgroups)?.run(&ours, Daemon::new(pid))?;
     // It was only a place to mount on.
     let _ = fs::remove_dir(scratch);

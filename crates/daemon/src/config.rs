@@ -229,6 +229,16 @@ impl Config {
         }
     }
 
+    /// Returns the folder in which each sandbox has its own.
+    pub fn sandboxes_folder(&self) -> PathBuf {
+        self.data.join("sandboxes")
+    }
+
+    /// Returns the folder of images.
+    pub fn images_folder(&self) -> PathBuf {
+        self.data.join("images")
+    }
+
     /// Reads what [`Self::to_toml`] wrote.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(ConfigError::Reread)

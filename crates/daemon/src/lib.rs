@@ -11,6 +11,7 @@ mod http;
 pub mod keys;
 pub mod logging;
 mod metrics;
+mod node;
 pub mod run;
 pub mod serve;
 mod to_wire;

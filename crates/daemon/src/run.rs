@@ -8,7 +8,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use engine::{Engine, EngineError, PoolMemory, languages::Languages};
+use engine::{
+    Engine, EngineError, PoolMemory,
+    languages::Languages,
+    sandboxes::{self, SandboxError, Sandboxes},
+};
 use store::{
     Store, StoreError,
     lock::{DirectoryLock, LockError},
@@ -19,6 +23,7 @@ use crate::{
     auth::Keyring,
     config::{Config, ConfigError},
     keys::{self, KeyError},
+    node::{Node, NodeError},
     serve::serve,
 };
 
@@ -55,14 +60,28 @@ pub enum RunError {
     Config(#[from] ConfigError),
     #[error("cannot start the engine")]
     Engine(#[from] EngineError),
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    #[error("cannot take over the sandboxes of this node")]
+    Sandboxes(#[from] SandboxError),
     #[error("the spawner is gone")]
     SpawnerGone,
+}
+
+/// What a server is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Keeps what it is told, and has sandboxes.
+    Lasting,
+    /// Serves one client and keeps nothing.
+    Private,
 }
 
 /// Serves until `shutdown` is there. Calls `announce` when connections are accepted. `spawner` is
 /// the socket to the process that makes slots.
 pub async fn run(
     config: Config,
+    kind: Kind,
     spawner: OwnedFd,
     announce: impl FnOnce(&Ready) -> io::Result<()>,
     shutdown: impl Future<Output = ()>,
@@ -77,6 +96,10 @@ pub async fn run(
     let listener = TcpListener::bind(config.listen).await.map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
     let engine = start_engine(&config, languages, spawner).await?;
+    let sandboxes = match kind {
+        Kind::Lasting => Some(open_sandboxes(&config, &engine, &store).await?),
+        Kind::Private => None,
+    };
     let ready = Ready {
         address,
         url: format!("http://{address}"),
@@ -91,6 +114,9 @@ pub async fn run(
         () = serving => Ok(()),
         () = engine.spawner_gone() => Err(RunError::SpawnerGone),
     };
+    if let Some(sandboxes) = sandboxes {
+        sandboxes.close();
+    }
     engine.close();
     store.close().await;
     tracing::info!("ended");
@@ -112,6 +138,22 @@ async fn start_engine(
     let engine = Engine::start(settings, spawner).await?;
     tracing::info!(posture = ?engine.posture(), "engine started");
     Ok(engine)
+}
+
+/// Takes over what an earlier server has left on this node.
+async fn open_sandboxes(
+    config: &Config,
+    engine: &Engine,
+    store: &Store,
+) -> Result<Sandboxes, RunError> {
+    let Node { id, key } = Node::open(&config.data)?;
+    let settings = sandboxes::Settings {
+        node: id,
+        folder: config.sandboxes_folder(),
+        key,
+        defaults: sandboxes::Defaults::default(),
+    };
+    Ok(engine.open_sandboxes(store.clone(), settings).await?)
 }
 
 fn describe(engine: &Engine) -> serde_json::Value {

@@ -6,6 +6,7 @@ pub mod executions;
 pub mod languages;
 mod queue;
 mod run;
+pub mod sandboxes;
 mod slots;
 mod spawner;
 pub mod tasks;
@@ -31,7 +32,10 @@ use model::{
 use languages::{Language, Languages};
 use posture::Posture;
 use queue::Queue;
+use sandboxes::{SandboxError, Sandboxes};
 use slots::Slots;
+use spawner::Spawner;
+use store::Store;
 use tasks::Tasks;
 
 /// What an engine is started with.
@@ -85,6 +89,7 @@ struct Inner {
     freshness: Freshness,
     queue: Arc<Queue>,
     slots: Slots,
+    spawner: Spawner,
     tasks: Tasks,
 }
 
@@ -120,7 +125,7 @@ impl Engine {
         let spawner = spawner::connect(PacketSocket::from_fd(spawner), &tasks)?;
         let posture = spawner.posture().await?;
         let slots = Slots::open(
-            spawner,
+            spawner.clone(),
             &settings.languages,
             settings.freshness,
             settings.pool_memory.0,
@@ -134,9 +139,20 @@ impl Engine {
             freshness: settings.freshness,
             queue: Queue::new(settings.capacity),
             slots,
+            spawner,
             tasks,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Takes over the sandboxes of this node, as the store knows them.
+    pub async fn open_sandboxes(
+        &self,
+        store: Store,
+        settings: sandboxes::Settings,
+    ) -> Result<Sandboxes, SandboxError> {
+        let (spawner, tasks) = (self.inner.spawner.clone(), self.inner.tasks.clone());
+        Sandboxes::open(store, spawner, &self.inner.posture, settings, tasks).await
     }
 
     /// Returns the language of that name, if its runtime is installed.

@@ -10,6 +10,7 @@ use std::{
 use isolate::{
     plan::{Program, SlotSpec},
     posture::Posture,
+    sandbox::{SandboxAnswer, SandboxOrder},
     slot::SlotEnds,
     socket::PacketSocket,
     wire::{self, CgroupFile, Notice, Order},
@@ -46,7 +47,12 @@ struct State {
     is_closing: bool,
     next_zygote: u64,
     zygotes: HashSet<u64>,
+    next_ticket: u64,
+    asked: HashMap<u64, oneshot::Sender<Answered>>,
 }
+
+/// What the spawner answers about a sandbox, and the descriptors that come along.
+type Answered = (SandboxAnswer, Vec<OwnedFd>);
 
 /// The number of a slot, by which the spawner knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +103,23 @@ impl Spawner {
         self.order(&Order::Make { slot, spec }).await?;
         let ends = is_made.await.unwrap_or(Err(EngineError::SpawnerGone))?;
         Ok((SlotNumber(slot), ends))
+    }
+
+    /// Gives an order about a sandbox and returns the answer.
+    pub(crate) async fn sandbox(&self, order: SandboxOrder) -> Result<Answered, EngineError> {
+        let (answer, answered) = oneshot::channel();
+        if *self.shared.gone.borrow() {
+            return Err(EngineError::SpawnerGone);
+        }
+        let ticket = {
+            let mut state = self.state();
+            state.next_ticket += 1;
+            let ticket = state.next_ticket;
+            state.asked.insert(ticket, answer);
+            ticket
+        };
+        self.order(&Order::Sandbox { ticket, order }).await?;
+        answered.await.map_err(|_gone| EngineError::SpawnerGone)
     }
 
     /// Adds a file to the root of all slots that are made from now on.
@@ -180,6 +203,12 @@ impl Spawner {
                 tracing::debug!(zygote, "zygote gone");
                 self.state().zygotes.remove(&zygote);
             }
+            Notice::Sandbox { ticket, answer } => {
+                if let Some(waiting) = self.state().asked.remove(&ticket) {
+                    // Whoever asked may have gone on without it.
+                    drop(waiting.send((answer, fds)));
+                }
+            }
             Notice::Gone { slot } => tracing::trace!(slot, "slot gone"),
         }
     }
@@ -199,7 +228,9 @@ impl Spawner {
             tracing::error!(%why, "the spawner is gone");
         }
         self.shared.gone.send_replace(true);
-        self.state().being_made.clear();
+        let mut state = self.state();
+        state.being_made.clear();
+        state.asked.clear();
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -211,7 +242,7 @@ fn ends(kinds: Vec<CgroupFile>, fds: Vec<OwnedFd>) -> Result<SlotEnds, EngineErr
     SlotEnds::new(kinds, fds).ok_or(EngineError::MissingDescriptors)
 }
 
-fn register(socket: PacketSocket) -> io::Result<AsyncFd<PacketSocket>> {
+pub(crate) fn register(socket: PacketSocket) -> io::Result<AsyncFd<PacketSocket>> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     #[expect(
         deprecated,
@@ -230,6 +261,10 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(socket: PacketSocket) -> io::Result<Self> {
         Ok(Self { socket: register(socket)? })
+    }
+
+    pub(crate) fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        Self::new(PacketSocket::from_fd(fd))
     }
 
     /// Sends a command. It is small and the socket is empty, so this never has to wait.

@@ -7,8 +7,10 @@
 mod find;
 mod group;
 pub mod handles;
+mod lasting;
 
 pub use group::Group;
+pub use lasting::{Lasting, Places};
 
 use std::{
     ffi::{CStr, CString},
@@ -19,6 +21,7 @@ use rustix::{
     fs::{Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, accessat, unlinkat},
     io::Errno,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::posture::CgroupVersion as Version;
 use find::Mounted;
@@ -40,13 +43,15 @@ pub struct Cgroups {
 /// One mounted hierarchy, and our directory in it.
 #[derive(Debug)]
 struct Tree {
+    /// Where our directory is.
+    path: String,
     dir: OwnedFd,
     parent: OwnedFd,
     role: Role,
 }
 
 /// What a hierarchy is used for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Role {
     /// v1: the controllers that are mounted together here.
     V1(Vec<String>),
@@ -93,6 +98,27 @@ impl Cgroups {
         Ok(Self { name: name.to_owned(), trees, version: Version::V1 })
     }
 
+    /// Makes a further place beside this one, for what outlives the server. Its name is the same
+    /// at every start.
+    pub fn beside(&self, name: &str) -> Result<Self, Errno> {
+        let mut trees = Vec::new();
+        for tree in &self.trees {
+            let parent = tree.parent.try_clone().map_err(|_no_descriptor| Errno::MFILE)?;
+            let dir = make_dir(&parent, name)?;
+            if tree.role == Role::V2 {
+                write_at(&dir, "cgroup.subtree_control", "+memory +pids +cpu")?;
+            }
+            let above = tree.path.rsplit_once('/').map_or("", |(above, _)| above);
+            trees.push(Tree {
+                path: format!("{above}/{name}"),
+                dir,
+                parent,
+                role: tree.role.clone(),
+            });
+        }
+        Ok(Self { name: name.to_owned(), trees, version: self.version })
+    }
+
     pub fn version(&self) -> Version {
         self.version
     }
@@ -132,7 +158,7 @@ fn open_v2(mounted: &Mounted, name: &str) -> Result<Tree, CgroupError> {
     let dir = make_dir(&parent, name).map_err(not_ours)?;
     clear(&parent);
     write_at(&dir, "cgroup.subtree_control", "+memory +pids +cpu").map_err(not_ours)?;
-    Ok(Tree { dir, parent, role: Role::V2 })
+    Ok(Tree { path: format!("{}/{name}", mounted.path), dir, parent, role: Role::V2 })
 }
 
 fn open_v1(mounted: &[Mounted], name: &str) -> Result<Vec<Tree>, CgroupError> {
@@ -166,7 +192,7 @@ fn open(mounted: &Mounted, name: &str, role: Role) -> Result<Tree, CgroupError> 
     let parent = open_dir(CWD, &mounted.path).map_err(not_ours)?;
     let dir = make_dir(&parent, name).map_err(not_ours)?;
     clear(&parent);
-    Ok(Tree { dir, parent, role })
+    Ok(Tree { path: format!("{}/{name}", mounted.path), dir, parent, role })
 }
 
 impl Drop for Cgroups {

@@ -20,6 +20,22 @@ pub(crate) fn slot_map(identity: Identity, id: u32) -> String {
     }
 }
 
+/// The users of a sandbox.
+pub(crate) fn sandbox_map(identity: Identity, first: u32) -> String {
+    match identity {
+        Identity::Apart => format!("0 {first} {SANDBOX_USERS}\n"),
+        Identity::Shared => format!("{INSIDE_USER} 0 1\n"),
+    }
+}
+
+/// Says which users on the machine the owners of files on disk are for one sandbox.
+pub(crate) fn disk_map(on_disk: u32, first: u32) -> String {
+    format!("{on_disk} {first} {SANDBOX_USERS}\n")
+}
+
+/// How many users a sandbox has: as many as an image can name.
+pub(crate) const SANDBOX_USERS: u32 = 1 << 16;
+
 /// Says who the users inside are on the outside.
 pub(crate) fn map_ids(pid: Pid, map: &str) -> Result<(), Errno> {
     let pid = pid.as_raw_nonzero();

@@ -4,10 +4,12 @@
 //! The order of the steps is the security argument: each may need a right that a later one gives
 //! up. Init knows no business rules; it reports the step that broke and ends.
 
+mod image;
 pub(crate) mod launch;
 mod memory;
 pub(crate) mod privileges;
 mod root;
+mod sandbox;
 mod supervise;
 mod verify;
 pub(crate) mod word;
@@ -54,14 +56,23 @@ struct Main {
 
 /// Makes the slot, runs its program and reports, until the daemon lets go of the socket.
 /// When this returns the process ends, and the kernel ends everything else in the slot.
-pub fn run(control: &PacketSocket) {
-    match prepare(control) {
-        Ok(ready) => supervise::run(control, &ready),
-        Err(broken) => {
-            // Nobody listens any more if this fails, and there is nobody else to tell.
-            let _ = report(control, &Report::Broken(broken));
-            wait_for_the_end(control);
+pub fn run(control: PacketSocket) {
+    let made = match read_command(&control) {
+        Ok((Command::Plan(plan), fds)) => {
+            prepare(&plan, fds).map(|ready| supervise::run(&control, &ready))
         }
+        // A sandbox goes on without the socket that its init was started with.
+        Ok((Command::Sandbox(plan), fds)) => match sandbox::prepare(&plan, fds) {
+            Ok(ready) => return sandbox::run(control, ready),
+            Err(broken) => Err(broken),
+        },
+        Ok((Command::Go { .. } | Command::Kill, _)) => Err(Broken::at(Step::Plan)(Errno::BADMSG)),
+        Err(broken) => Err(broken),
+    };
+    if let Err(broken) = made {
+        // Nobody listens any more if this fails, and there is nobody else to tell.
+        let _ = report(&control, &Report::Broken(broken));
+        wait_for_the_end(&control);
     }
 }
 
@@ -73,9 +84,9 @@ struct Ready {
     signals: OwnedFd,
 }
 
-fn prepare(control: &PacketSocket) -> Result<Ready, Broken> {
-    let (plan, mut fds) = read_plan(control)?;
-    root::build(&plan, &fds.root)?;
+fn prepare(plan: &Plan, fds: Vec<OwnedFd>) -> Result<Ready, Broken> {
+    let mut fds = Descriptors::of(plan, fds)?;
+    root::build(plan, &fds.root)?;
     rustix::system::sethostname(plan.hostname.as_bytes()).map_err(Broken::at(Step::Network))?;
     // A zygote has done so already, in a network that we have no right over.
     if !matches!(plan.launch, Launch::Fork { .. }) {
@@ -83,9 +94,9 @@ fn prepare(control: &PacketSocket) -> Result<Ready, Broken> {
     }
     let signals = sys::signal::as_descriptor(&[libc::SIGCHLD]).map_err(Broken::at(Step::Fork))?;
     let main = match &plan.launch {
-        Launch::Fork { .. } => adopt_main(&plan)?,
+        Launch::Fork { .. } => adopt_main(plan)?,
         Launch::Exec { .. } | Launch::Park { .. } | Launch::Zygote { .. } => {
-            start_main(&plan, &fds)?
+            start_main(plan, &fds)?
         }
     };
     let oom_event = fds.oom_event.take();
@@ -95,36 +106,40 @@ fn prepare(control: &PacketSocket) -> Result<Ready, Broken> {
         if matches!(plan.launch, Launch::Fork { .. }) {
             verify::main_has_given_up_its_rights()?;
         }
-        privileges::of_init(&plan)?;
+        privileges::of_init(plan)?;
     }
     Ok(Ready { main, oom_event, signals })
 }
 
-fn read_plan(control: &PacketSocket) -> Result<(Plan, Descriptors), Broken> {
+fn read_command(control: &PacketSocket) -> Result<(Command, Vec<OwnedFd>), Broken> {
     let at = Broken::at(Step::Plan);
     let packet =
         control.receive(RecvFlags::empty()).map_err(&at)?.ok_or_else(|| at(Errno::PIPE))?;
-    let Ok(Command::Plan(plan)) = wire::decode(&packet.bytes) else {
-        return Err(at(Errno::BADMSG));
-    };
-    let mut fds = packet.fds.into_iter();
-    let mut next = || fds.next().ok_or_else(|| at(Errno::BADF));
-    let mut descriptors = Descriptors {
-        root: next()?,
-        stdin: next()?,
-        stdout: next()?,
-        stderr: next()?,
-        code: next()?,
-        oom_event: None,
-        cgroups: Vec::new(),
-    };
-    if plan.has_oom_event {
-        descriptors.oom_event = Some(next()?);
+    let command = wire::decode(&packet.bytes).map_err(|_unreadable| at(Errno::BADMSG))?;
+    Ok((command, packet.fds))
+}
+
+impl Descriptors {
+    fn of(plan: &Plan, fds: Vec<OwnedFd>) -> Result<Self, Broken> {
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or_else(|| Broken::at(Step::Plan)(Errno::BADF));
+        let mut descriptors = Self {
+            root: next()?,
+            stdin: next()?,
+            stdout: next()?,
+            stderr: next()?,
+            code: next()?,
+            oom_event: None,
+            cgroups: Vec::new(),
+        };
+        if plan.has_oom_event {
+            descriptors.oom_event = Some(next()?);
+        }
+        for _ in 0..plan.cgroups {
+            descriptors.cgroups.push(next()?);
+        }
+        Ok(descriptors)
     }
-    for _ in 0..plan.cgroups {
-        descriptors.cgroups.push(next()?);
-    }
-    Ok((*plan, descriptors))
 }
 
 fn start_main(plan: &Plan, fds: &Descriptors) -> Result<Main, Broken> {

@@ -8,6 +8,7 @@
 mod identity;
 pub mod plan;
 pub mod posture;
+pub mod sandbox;
 pub mod socket;
 pub mod supervisor;
 pub mod sys;
@@ -20,6 +21,8 @@ pub mod init;
 pub mod cgroup;
 #[cfg(feature = "spawner")]
 pub mod disk;
+#[cfg(feature = "spawner")]
+pub mod failpoint;
 #[cfg(feature = "spawner")]
 pub mod root;
 #[cfg(feature = "spawner")]

@@ -13,7 +13,7 @@ use program::{
     Test::{HasAnyOf, Is, IsNot},
     Verdict,
 };
-use table::{ALLOWED, INIT, NAMESPACE_FLAGS, REFUSED};
+use table::{ALLOWED, INIT, NAMESPACE_FLAGS, REFUSED, SUPERVISOR};
 
 /// Returns the filter for user code.
 pub fn for_user_code() -> Vec<u8> {
@@ -30,6 +30,13 @@ pub fn is_known(call: i64) -> bool {
 /// Returns the filter for init.
 pub fn for_init() -> Vec<u8> {
     compile(all(INIT, Allow), Fail(libc::EPERM))
+}
+
+/// Returns the filter for the supervisor of a sandbox. Its commands have it too, below their own:
+/// so it allows what they may do, and what it takes to start them.
+pub fn for_supervisor() -> Vec<u8> {
+    let listed = all(ALLOWED, Allow).chain(looked_at_closer()).chain(all(SUPERVISOR, Allow));
+    compile(listed, Fail(libc::EPERM))
 }
 
 fn all(calls: &[i64], answer: Answer) -> impl Iterator<Item = (i64, Verdict)> {

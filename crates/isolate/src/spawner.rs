@@ -6,10 +6,12 @@ mod ids;
 mod make;
 mod posture;
 mod process;
+mod sandboxes;
 mod zygote;
 
 pub use ids::IdRange;
 pub use process::{Daemon, enter_user_namespace};
+pub use sandboxes::SandboxSettings;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -39,6 +41,7 @@ use crate::{
 };
 use ids::Ids;
 use make::Parts;
+use sandboxes::Sandboxes;
 use zygote::{Answer, Zygote};
 
 /// Where a zygote finds the library that makes slots of it.
@@ -52,6 +55,8 @@ pub struct Settings {
     pub scratch: PathBuf,
     /// The host users that slots may have. `None`: the one user who runs the server.
     pub ids: Option<IdRange>,
+    /// Without them there are only slots.
+    pub sandboxes: Option<SandboxSettings>,
 }
 
 /// The spawner cannot start, or cannot go on.
@@ -84,6 +89,7 @@ pub struct Spawner {
     init_filter: Vec<u8>,
     slots: HashMap<u64, Slot>,
     zygotes: HashMap<u64, Zygote>,
+    sandboxes: Option<Sandboxes>,
     /// Slots that never came to be, but whose processes are not all gone.
     dying: Vec<(u32, Option<Group>)>,
     events: OwnedFd,
@@ -122,6 +128,7 @@ enum About {
     Signal,
     Zygote(u64),
     Slot(u64),
+    Sandbox(u64),
 }
 
 impl About {
@@ -136,6 +143,7 @@ impl About {
             Self::Signal => Self::SIGNAL,
             Self::Zygote(number) => Self::ZYGOTE | number,
             Self::Slot(number) => Self::SLOT | number,
+            Self::Sandbox(number) => Self::SLOT | Self::ZYGOTE | number,
         })
     }
 
@@ -143,7 +151,8 @@ impl About {
         let data = data.u64();
         let number = data & !(Self::ZYGOTE | Self::SLOT);
         match (data & Self::SLOT, data & Self::ZYGOTE, number) {
-            (1.., _, number) => Self::Slot(number),
+            (1.., 1.., number) => Self::Sandbox(number),
+            (1.., 0, number) => Self::Slot(number),
             (0, 1.., number) => Self::Zygote(number),
             (0, 0, Self::DAEMON) => Self::Daemon,
             (0, 0, _) => Self::Signal,
@@ -163,6 +172,8 @@ impl Spawner {
             | rustix::mount::MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).map_err(doing("make mounts private"))?;
         let posture = posture::of(&cgroups, settings.ids);
+        let sandboxes = settings.sandboxes.as_ref();
+        let sandboxes = sandboxes.map(|s| Sandboxes::open(s, cgroups.as_ref().ok())).transpose()?;
         let template = Template::build(&settings.scratch)?;
         template.add_file(ZYGOTE_LIBRARY, init_image::ZYGOTE)?;
         Ok(Self {
@@ -177,6 +188,7 @@ impl Spawner {
             init_filter: crate::seccomp::for_init(),
             slots: HashMap::new(),
             zygotes: HashMap::new(),
+            sandboxes,
             dying: Vec::new(),
             events: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(doing("watch events"))?,
             outbox: VecDeque::new(),
@@ -198,6 +210,7 @@ impl Spawner {
         let both = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
         watch(socket.as_fd(), About::Daemon, both)?;
         watch(signals.as_fd(), About::Signal, EventFlags::IN)?;
+        self.adopt_sandboxes()?;
         self.post(&Notice::Hello { posture: self.posture.clone() }, Vec::new());
         loop {
             self.flush(socket)?;
@@ -211,6 +224,7 @@ impl Spawner {
                     About::Signal => self.handle_signals(&signals, &mut daemon)?,
                     About::Zygote(number) => self.hear_zygote(number),
                     About::Slot(number) => self.clear_away(number)?,
+                    About::Sandbox(number) => self.sandbox_ended(number),
                 }
             }
         }
@@ -274,6 +288,10 @@ impl Spawner {
                     Ok(()) => {}
                     Err(broken) => self.post(&Notice::Failed { slot, broken }, Vec::new()),
                 }
+                Ok(())
+            }
+            Order::Sandbox { ticket, order } => {
+                self.obey_about_sandbox(ticket, order);
                 Ok(())
             }
             Order::Destroy { slot } => {
@@ -440,6 +458,7 @@ impl Spawner {
         if let Some(daemon) = daemon {
             daemon.note(pid, status);
         }
+        self.worker_ended(pid, status);
         let slot = self.slots.iter().find(|(_, slot)| slot.pid == Some(pid));
         match slot.map(|(number, _)| *number) {
             Some(number) => self.clear_away(number),
@@ -477,7 +496,9 @@ impl Spawner {
             self.clear_away(number)?;
         }
         let zygotes: Vec<u64> = self.zygotes.keys().copied().collect();
+        let mut ended = Vec::new();
         for number in zygotes {
+            ended.extend(self.zygotes.get(&number).and_then(Zygote::process));
             self.lose_zygote(number);
         }
         let is_there = |daemon: Option<Daemon>| daemon.is_some_and(|d| d.exit().is_none());
@@ -485,7 +506,11 @@ impl Spawner {
             let Some((pid, status)) = reaped(WaitOptions::empty())? else { break };
             self.note_end(pid, status, &mut daemon)?;
         }
-        while reaped(WaitOptions::empty())?.is_some() {}
+        // Not for every child: sandboxes go on.
+        for zygote in ended {
+            wait_for(&zygote).map_err(doing("wait for a zygote"))?;
+        }
+        while reaped(WaitOptions::NOHANG)?.is_some() {}
         self.forget_the_dying();
         Ok(daemon.and_then(Daemon::exit))
     }

@@ -37,10 +37,21 @@ pub struct Place {
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4;
 
-/// Supervises until it is told to stop. The socket is bound, and not listening yet: whoever calls
-/// listen is who others see behind it.
-pub fn run(place: Place, socket: OwnedFd) -> Result<(), Errno> {
-    listen(&socket, BACKLOG)?;
-    rustix::io::ioctl_fionbio(&socket, true)?;
-    Supervisor::new(place, socket)?.run()
+/// A supervisor that listens, and has nothing to do yet.
+#[derive(Debug)]
+pub struct Supervision(Supervisor);
+
+impl Supervision {
+    /// Begins to listen. The socket is bound, and not listening yet: whoever calls listen is who
+    /// others see behind it.
+    pub fn begin(place: Place, socket: OwnedFd) -> Result<Self, Errno> {
+        listen(&socket, BACKLOG)?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(Self(Supervisor::new(place, socket)?))
+    }
+
+    /// Supervises until it is told to stop.
+    pub fn run(&mut self) -> Result<(), Errno> {
+        self.0.run()
+    }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     plan::{Broken, Exit, Plan, Program, Rights, SlotSpec},
     posture::Posture,
+    sandbox::{SandboxAnswer, SandboxOrder, SandboxPlan},
 };
 
 const VERSION: u8 = 1;
@@ -18,7 +19,10 @@ const VERSION: u8 = 1;
 pub const MAX_PACKET: usize = 32 * 1024;
 
 /// The most descriptors that go with one packet.
-pub const MAX_FDS: usize = 24;
+pub const MAX_FDS: usize = 160;
+
+/// The period over which processor time is limited, which is the kernel's own default.
+pub const CPU_PERIOD: Duration = Duration::from_millis(100);
 
 /// What the daemon asks of the spawner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,21 +48,42 @@ pub enum Order {
     Destroy {
         slot: u64,
     },
+    /// About a long-lived sandbox; answered by the same number.
+    Sandbox {
+        ticket: u64,
+        order: SandboxOrder,
+    },
 }
 
 /// What the spawner tells the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
     /// The first notice: what slots are made of here.
-    Hello { posture: Posture },
+    Hello {
+        posture: Posture,
+    },
     /// The slot is being made; its descriptors come along. Init says `Ready` when it is.
-    Made { slot: u64, cgroup: Vec<CgroupFile> },
+    Made {
+        slot: u64,
+        cgroup: Vec<CgroupFile>,
+    },
     /// The slot cannot be made.
-    Failed { slot: u64, broken: Broken },
+    Failed {
+        slot: u64,
+        broken: Broken,
+    },
     /// No more slots can be forked from it.
-    ZygoteGone { zygote: u64 },
+    ZygoteGone {
+        zygote: u64,
+    },
     /// Nothing is left of the slot: processes, cgroup, users.
-    Gone { slot: u64 },
+    Gone {
+        slot: u64,
+    },
+    Sandbox {
+        ticket: u64,
+        answer: SandboxAnswer,
+    },
 }
 
 /// What the daemon can do to a slot's cgroup through a descriptor.
@@ -73,6 +98,10 @@ pub enum CgroupFile {
     OomKills,
     CpuShares,
     CpuWeight,
+    /// v1: microseconds of processor time in every period of [`CPU_PERIOD`].
+    CpuQuotaV1,
+    /// v2: `QUOTA PERIOD`, both in microseconds.
+    CpuMaxV2,
     /// v1: nanoseconds.
     CpuUsageV1,
     /// v2: a file with a line `usage_usec N`.
@@ -90,6 +119,8 @@ pub enum CgroupFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     Plan(Box<Plan>),
+    /// Makes it the supervisor of a sandbox.
+    Sandbox(Box<SandboxPlan>),
     /// The request is on its way to the program; it may run this long. Without a cgroup init
     /// itself looks after the memory.
     Go {

@@ -8,20 +8,28 @@ pub mod supervisor;
 
 use std::{
     os::fd::AsRawFd as _,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command},
 };
 
 use isolate::{
     cgroup::Cgroups,
+    sandbox::{SandboxAnswer, SandboxOrder},
     socket::PacketSocket,
-    spawner::{IdRange, Settings, Spawner, SpawnerError, enter_user_namespace},
+    spawner::{IdRange, SandboxSettings, Settings, Spawner, SpawnerError, enter_user_namespace},
     sys,
+    wire::{self, Notice, Order},
 };
-use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use rustix::{
+    mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount},
+    net::{RecvFlags, SendFlags},
+};
 
 /// Names the scratch directory, and so says that this process is to be a spawner.
 const ROLE: &str = "RINGFENCE_TEST_SPAWNER";
+
+/// Names the folder of sandboxes, if there are to be any.
+const SANDBOXES: &str = "RINGFENCE_TEST_SANDBOXES";
 
 /// The number of its socket.
 const SOCKET: &str = "RINGFENCE_TEST_SPAWNER_SOCKET";
@@ -77,13 +85,19 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
     if is_root && std::env::var_os(WITHOUT_V2).is_some() {
         hide_v2()?;
     }
-    let instance = format!("ringfence-test-{}", std::process::id());
+    // Named as a server, so that what a killed one leaves is cleared away by the next.
+    let instance = format!("ringfence-{}", std::process::id());
     let cgroups = Cgroups::open(&instance);
     if !is_root {
         enter_user_namespace()?;
     }
-    let settings =
-        Settings { scratch: scratch.to_owned(), ids: is_root.then_some(IdRange::DEFAULT) };
+    let sandboxes = std::env::var_os(SANDBOXES).map(PathBuf::from).map(|folder| SandboxSettings {
+        layers: folder.with_file_name("layers"),
+        folder,
+        daemon: None,
+    });
+    let ids = is_root.then_some(IdRange::DEFAULT);
+    let settings = Settings { scratch: scratch.to_owned(), ids, sandboxes };
     let number = std::env::var(SOCKET).ok().and_then(|number| number.parse().ok());
     let socket = sys::process::inherited(number.unwrap_or(-1))
         .map_err(|errno| SpawnerError::System { doing: "find the socket", errno })?;
@@ -111,6 +125,15 @@ pub fn start_spawner() -> std::io::Result<(PacketSocket, SpawnerProcess)> {
     start(Command::new(std::env::current_exe()?))
 }
 
+/// Starts a spawner that also makes sandboxes, in this folder.
+pub fn start_spawner_of_sandboxes(
+    folder: &Path,
+) -> std::io::Result<(PacketSocket, SpawnerProcess)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(SANDBOXES, folder);
+    start(command)
+}
+
 /// Starts a spawner that has the cgroups of v1 alone, if any. Hiding the others needs root: an
 /// ordinary user gets a spawner like any other.
 pub fn start_spawner_without_v2() -> std::io::Result<(PacketSocket, SpawnerProcess)> {
@@ -133,9 +156,46 @@ impl SpawnerProcess {
         self.child.id()
     }
 
+    /// Ends it as hard as can be.
+    pub fn kill(&mut self) -> std::io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+
     /// Waits for its end, which must be a good one.
     pub fn wait(&mut self) -> std::io::Result<()> {
         let status = self.child.wait()?;
         if status.success() { Ok(()) } else { Err(std::io::Error::other(status.to_string())) }
     }
+}
+
+/// Removes every sandbox in this folder, with its processes: they go on when their spawner ends.
+pub fn remove_sandboxes(folder: &Path) -> std::io::Result<()> {
+    let (socket, mut spawner) = start_spawner_of_sandboxes(folder)?;
+    let mut ticket = 0;
+    let mut ask = |order| -> std::io::Result<SandboxAnswer> {
+        ticket += 1;
+        let packet =
+            wire::encode(&Order::Sandbox { ticket, order }).map_err(std::io::Error::other)?;
+        socket.send(&packet, &[], SendFlags::empty())?;
+        loop {
+            let packet = socket.receive(RecvFlags::empty())?;
+            let packet = packet.ok_or(std::io::ErrorKind::UnexpectedEof)?;
+            if let Notice::Sandbox { answer, .. } =
+                wire::decode(&packet.bytes).map_err(std::io::Error::other)?
+            {
+                return Ok(answer);
+            }
+        }
+    };
+    if let SandboxAnswer::List { sandboxes } = ask(SandboxOrder::List)? {
+        for sandbox in sandboxes {
+            match ask(SandboxOrder::Remove { sandbox })? {
+                SandboxAnswer::Done => {}
+                other => return Err(std::io::Error::other(format!("{other:?}"))),
+            }
+        }
+    }
+    drop(socket);
+    spawner.wait()
 }

@@ -11,7 +11,7 @@ use isolate::{
     plan::{Identity, Rights, Rlimits},
     seccomp,
     spawner::enter_user_namespace,
-    supervisor::{self, Groups, Place, wire::Secret},
+    supervisor::{Groups, Place, Supervision, wire::Secret},
     sys::{self, process::Fork},
 };
 use rustix::{
@@ -104,7 +104,7 @@ pub(crate) fn be_supervisor(directory: &Path) -> io::Result<()> {
         Fork::Parent { child, pidfd: _ } => waitpid(Some(child), WaitOptions::empty()).map(drop)?,
         Fork::Child => {
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            supervisor::run(place, socket)?;
+            Supervision::begin(place, socket)?.run()?;
         }
     }
     Ok(())

@@ -15,7 +15,7 @@ use clap::Args;
 use daemon::{
     config::{self, Config, LogFormat, Sources},
     keys, logging,
-    run::{self, Ready},
+    run::{self, Kind, Ready},
 };
 use tempfile::TempDir;
 use tokio::{
@@ -93,7 +93,8 @@ impl Serve {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let announce = if self.private { announce_privately } else { announce };
-            run::run(config, spawner, announce, asked_to_stop(self.private)?).await?;
+            let kind = if self.private { Kind::Private } else { Kind::Lasting };
+            run::run(config, kind, spawner, announce, asked_to_stop(self.private)?).await?;
             Ok(ExitCode::SUCCESS)
         })
     }

@@ -11,9 +11,13 @@ mod containment;
 #[cfg(test)]
 mod executions;
 #[cfg(test)]
+mod home;
+#[cfg(test)]
 mod networks;
 #[cfg(test)]
 mod node;
+#[cfg(test)]
+mod sandboxes;
 #[cfg(test)]
 mod siblings;
 #[cfg(test)]

@@ -7,6 +7,6 @@ const CONTROL: i32 = 3;
 
 fn main() {
     if let Ok(control) = sys::process::inherited(CONTROL) {
-        init::run(&PacketSocket::from_fd(control));
+        init::run(PacketSocket::from_fd(control));
     }
 }

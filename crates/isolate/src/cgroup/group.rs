@@ -14,8 +14,8 @@ use crate::wire::CgroupFile;
 /// One slot's directory in every hierarchy.
 #[derive(Debug)]
 pub struct Group {
-    name: String,
-    dirs: Vec<(OwnedFd, Role)>,
+    pub(super) name: String,
+    pub(super) dirs: Vec<(OwnedFd, Role)>,
 }
 
 impl Cgroups {
@@ -42,7 +42,7 @@ impl Cgroups {
 }
 
 impl Group {
-    fn set_up(&self, max_processes: u32) -> Result<(), Errno> {
+    pub(super) fn set_up(&self, max_processes: u32) -> Result<(), Errno> {
         if let Some(pids) = self.dir("pids") {
             write_at(pids, "pids.max", &max_processes.to_string())?;
         }
@@ -60,8 +60,20 @@ impl Group {
 
     /// Opens what the daemon may read and write: limits and counters of this slot alone.
     pub fn files(&self) -> Result<Vec<(CgroupFile, OwnedFd)>, Errno> {
+        self.open_all(FILES.iter())
+    }
+
+    /// Opens that, and what only sandboxes have: a slot is not worth the descriptors.
+    pub(super) fn files_of_sandbox(&self) -> Result<Vec<(CgroupFile, OwnedFd)>, Errno> {
+        self.open_all(FILES.iter().chain(FILES_OF_SANDBOX))
+    }
+
+    fn open_all(
+        &self,
+        wanted: impl Iterator<Item = &'static File>,
+    ) -> Result<Vec<(CgroupFile, OwnedFd)>, Errno> {
         let mut files = Vec::new();
-        for (controller, name, kind, flags) in FILES {
+        for (controller, name, kind, flags) in wanted {
             let dir = match controller {
                 Where::V1(controller) => self.v1(controller),
                 Where::V2 => self.unified(),
@@ -113,12 +125,12 @@ impl Group {
         self.find(|role| matches!(role, Role::V1(names) if names.iter().any(|n| n == controller)))
     }
 
-    fn unified(&self) -> Option<&OwnedFd> {
+    pub(super) fn unified(&self) -> Option<&OwnedFd> {
         self.find(|role| *role == Role::V2)
     }
 
     /// The v2 directory, with or without controllers.
-    fn any_v2(&self) -> Option<&OwnedFd> {
+    pub(super) fn any_v2(&self) -> Option<&OwnedFd> {
         self.find(|role| matches!(role, Role::V2 | Role::V2Beside))
     }
 
@@ -134,7 +146,15 @@ enum Where {
     AnyV2,
 }
 
-const FILES: &[(Where, &str, CgroupFile, OFlags)] = &[
+/// Where a file is, its name, what it is, and how it is opened.
+type File = (Where, &'static str, CgroupFile, OFlags);
+
+const FILES_OF_SANDBOX: &[File] = &[
+    (Where::V1("cpu"), "cpu.cfs_quota_us", CgroupFile::CpuQuotaV1, OFlags::WRONLY),
+    (Where::V2, "cpu.max", CgroupFile::CpuMaxV2, OFlags::WRONLY),
+];
+
+const FILES: &[File] = &[
     (Where::V1("memory"), "memory.limit_in_bytes", CgroupFile::MemoryLimit, OFlags::WRONLY),
     (Where::V1("memory"), "memory.memsw.limit_in_bytes", CgroupFile::SwapLimitV1, OFlags::WRONLY),
     (Where::V1("memory"), "memory.max_usage_in_bytes", CgroupFile::MemoryPeak, OFlags::RDONLY),

@@ -12,7 +12,10 @@ use std::{
 
 use rustix::io::Errno;
 
-use crate::{plan::Usage, wire::CgroupFile};
+use crate::{
+    plan::Usage,
+    wire::{CPU_PERIOD, CgroupFile},
+};
 
 /// The limits and counters of one slot.
 #[derive(Debug, Default)]
@@ -65,6 +68,15 @@ impl Handles {
         self.write(CgroupFile::CpuWeight, &weight_of(shares).to_string())?;
         self.shares.store(shares, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Sets how much processor time there is in every second, in thousandths of one processor.
+    pub fn limit_cpu(&self, millicores: u64) -> Result<(), Errno> {
+        let period = u64::try_from(CPU_PERIOD.as_micros()).unwrap_or(u64::MAX);
+        // The kernel takes no less than a millisecond of each period.
+        let quota = (period.saturating_mul(millicores) / 1000).max(1000);
+        self.write(CgroupFile::CpuQuotaV1, &quota.to_string())?;
+        self.write(CgroupFile::CpuMaxV2, &format!("{quota} {period}"))
     }
 
     /// Kills every process of the slot but init, where the kernel can do that by one write. Where

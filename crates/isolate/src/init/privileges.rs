@@ -65,6 +65,18 @@ pub(super) fn of_init(plan: &Plan) -> Result<(), Broken> {
     sys::seccomp::load(&plan.init_filter).map_err(Broken::at(Step::Seccomp))
 }
 
+/// Leaves a supervisor what it takes to start commands and to signal them, in its own namespace.
+pub(super) fn of_supervisor(filter: &[u8]) -> Result<(), Broken> {
+    let at = Broken::at(Step::Privileges);
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(&at)?;
+    let kept = OF_ROOT | CapabilitySet::KILL | CapabilitySet::SETPCAP;
+    bound_by(kept).map_err(&at)?;
+    clear_ambient_capability_set().map_err(&at)?;
+    only(kept).map_err(&at)?;
+    set_no_new_privs(true).map_err(&at)?;
+    sys::seccomp::load(filter).map_err(Broken::at(Step::Seccomp))
+}
+
 fn limits(limits: Rlimits) -> Result<(), Errno> {
     limits.all().into_iter().try_for_each(|(kind, value)| sys::process::limit(kind, value))
 }

@@ -2,7 +2,7 @@
 //! the host's matters hidden, terminals of its own.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     os::fd::{AsFd, OwnedFd},
 };
 
@@ -13,16 +13,48 @@ use rustix::{
     process::{chdir, fchdir, pivot_root},
 };
 
-use crate::plan::{Broken, Disk, INSIDE_USER, Identity, Launch, Plan, Step};
+use crate::{
+    plan::{Broken, Disk, INSIDE_USER, Identity, Launch, Plan, Step},
+    sandbox::WRITABLE,
+    sys,
+};
 
 /// Puts the root together and leaves the old one for good.
 pub(super) fn build(plan: &Plan, tree: &OwnedFd) -> Result<(), Broken> {
     attach(tree).map_err(Broken::at(Step::Root))?;
     add_writable_layer(plan.disk, plan.rights.identity).map_err(Broken::at(Step::Writable))?;
-    add_proc(plan).map_err(Broken::at(Step::Proc))?;
+    if matches!(plan.launch, Launch::Zygote { .. }) {
+        // The kernel lets slots mount theirs only where a whole one is in sight.
+        mount_proc(MountFlags::empty(), None).map_err(Broken::at(Step::Proc))?;
+    } else {
+        add_proc(&plan.masked).map_err(Broken::at(Step::Proc))?;
+    }
     add_terminals().map_err(Broken::at(Step::Devices))?;
     // Last of the writable layer: its own `/tmp` covers the directory it is mounted on.
     mount_bind("tmp/tmp", "tmp").map_err(Broken::at(Step::Writable))?;
+    leave_old_root().map_err(Broken::at(Step::Pivot))
+}
+
+/// Puts the root of a sandbox together: as that of a slot, but what is written stays. `files` has
+/// a folder for each of [`WRITABLE`].
+pub(super) fn build_sandbox(
+    masked: &[String],
+    tree: &OwnedFd,
+    files: &OwnedFd,
+) -> Result<(), Broken> {
+    attach(tree).map_err(Broken::at(Step::Root))?;
+    let writable = Broken::at(Step::Writable);
+    move_mount(files.as_fd(), "", CWD, "tmp", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .map_err(&writable)?;
+    for name in WRITABLE {
+        mount_bind(format!("tmp/{name}"), name).map_err(&writable)?;
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("tmpfs", "dev/shm", "tmpfs", flags, c"size=50%,mode=1777").map_err(&writable)?;
+    add_proc(masked).map_err(Broken::at(Step::Proc))?;
+    add_terminals().map_err(Broken::at(Step::Devices))?;
+    // Last, because it covers what the others are bound from.
+    mount_bind("tmp/tmp", "tmp").map_err(&writable)?;
     leave_old_root().map_err(Broken::at(Step::Pivot))
 }
 
@@ -57,18 +89,23 @@ fn add_writable_layer(disk: Disk, identity: Identity) -> Result<(), Errno> {
 }
 
 /// Mounts `/proc` of the new pid namespace, read-only, and covers what tells of the host.
-fn add_proc(plan: &Plan) -> Result<(), Errno> {
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    if matches!(plan.launch, Launch::Zygote { .. }) {
-        // The kernel lets slots mount theirs only where a whole one is in sight.
-        return mount("proc", "proc", "proc", flags, None);
-    }
-    mount("proc", "proc", "proc", flags | MountFlags::RDONLY, c"hidepid=invisible")?;
-    rustix::fs::mkdir("tmp/nothing.d", Mode::from_raw_mode(0o555))?;
+fn add_proc(masked: &[String]) -> Result<(), Errno> {
+    mount_proc(MountFlags::RDONLY, Some(c"hidepid=invisible"))?;
+    make_folder("tmp/nothing.d", 0o555)?;
     let nothing = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     drop(rustix::fs::open("tmp/nothing", nothing, Mode::from_raw_mode(0o444))?);
-    for entry in &plan.masked {
-        let source = if entry.ends_with('/') { "tmp/nothing.d" } else { "tmp/nothing" };
+    add_proc_masks(masked, "tmp/nothing", "tmp/nothing.d")
+}
+
+/// Covers entries of `/proc` by an empty file, or folder.
+pub(super) fn add_proc_masks(masked: &[String], file: &str, folder: &str) -> Result<(), Errno> {
+    // Whoever is root inside could else write there.
+    for source in [file, folder] {
+        mount_bind(source, source)?;
+        make_read_only(source)?;
+    }
+    for entry in masked {
+        let source = if entry.ends_with('/') { folder } else { file };
         match mount_bind(source, format!("proc/{entry}")) {
             // Which entries there are depends on how the kernel was built.
             Err(Errno::NOENT | Errno::NOTDIR) | Ok(()) => {}
@@ -78,12 +115,31 @@ fn add_proc(plan: &Plan) -> Result<(), Errno> {
     Ok(())
 }
 
-fn add_terminals() -> Result<(), Errno> {
+/// A mount that is bound elsewhere is read-only there too.
+fn make_read_only(path: &str) -> Result<(), Errno> {
+    let path = CString::new(path).or(Err(Errno::INVAL))?;
+    sys::mount::set_attributes_recursively(CWD.as_fd(), &path, sys::mount::RDONLY)
+}
+
+fn mount_proc(more: MountFlags, options: Option<&CStr>) -> Result<(), Errno> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | more;
+    mount("proc", "proc", "proc", flags, options)
+}
+
+/// A sandbox that is resumed has it already.
+fn make_folder(path: &str, mode: u32) -> Result<(), Errno> {
+    match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(other) => Err(other),
+    }
+}
+
+pub(super) fn add_terminals() -> Result<(), Errno> {
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
     mount("devpts", "dev/pts", "devpts", flags, c"newinstance,ptmxmode=0666,mode=0620")
 }
 
-fn leave_old_root() -> Result<(), Errno> {
+pub(super) fn leave_old_root() -> Result<(), Errno> {
     pivot_root(".", ".")?;
     // The old root is now mounted over the new one.
     unmount(".", UnmountFlags::DETACH)?;

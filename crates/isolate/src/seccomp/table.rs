@@ -449,3 +449,6 @@ pub(super) const INIT: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
 ];
+
+/// What the supervisor of a sandbox needs besides what its commands may do.
+pub(super) const SUPERVISOR: &[i64] = &[libc::SYS_capset, libc::SYS_clone3, libc::SYS_seccomp];

@@ -1,4 +1,9 @@
-//! Users on the host that nobody else has, two for each slot: one for init, one for user code.
+//! Users on the host that nobody else has: two for each slot, one for init and one for user code,
+//! and a block for each sandbox.
+
+use std::collections::BTreeSet;
+
+use crate::identity::SANDBOX_USERS;
 
 /// A range of user and group ids that belong to this server alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,8 +16,42 @@ impl IdRange {
     /// Far above what distributions and container engines hand out.
     pub const DEFAULT: Self = Self { first: 0x7000_0100, count: 0x0002_0000 };
 
+    /// Who files of images and sandboxes belong to on disk: what user 0 inside owns belongs to the
+    /// first of these, and so on. No process has these users but the one that unpacks images, so
+    /// that no program on disk can give anybody the rights of a user of the machine.
+    pub const ON_DISK: Self = Self { first: 0x5fff_0000, count: SANDBOX_USERS };
+
     /// The user that the daemon has, if none was made for it.
     pub const DAEMON: u32 = 0x7000_0000;
+}
+
+/// The users of sandboxes, in blocks.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    used: BTreeSet<u32>,
+}
+
+impl Blocks {
+    /// Below those of slots, and as far from what others hand out.
+    const FIRST: u32 = 0x6000_0000;
+    const COUNT: u32 = 0x0fff;
+
+    /// Takes a block: the number of its first id.
+    pub(super) fn take(&mut self) -> Option<u32> {
+        let mut all = (0..Self::COUNT).map(|block| Self::FIRST + block * SANDBOX_USERS);
+        let free = all.find(|first| !self.used.contains(first))?;
+        self.used.insert(free);
+        Some(free)
+    }
+
+    /// Takes the block that a sandbox has since before this spawner.
+    pub(super) fn take_this(&mut self, first: u32) {
+        self.used.insert(first);
+    }
+
+    pub(super) fn give_back(&mut self, first: u32) {
+        self.used.remove(&first);
+    }
 }
 
 /// The pairs of ids that are free.
@@ -57,6 +96,20 @@ impl Ids {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_block_is_nobody_elses_until_it_is_given_back() {
+        let mut blocks = Blocks::default();
+        blocks.take_this(Blocks::FIRST);
+        let (one, other) = (blocks.take().unwrap(), blocks.take().unwrap());
+        assert_eq!(
+            (one, other),
+            (Blocks::FIRST + SANDBOX_USERS, Blocks::FIRST + 2 * SANDBOX_USERS)
+        );
+        blocks.give_back(one);
+        assert_eq!(blocks.take(), Some(one));
+        const { assert!(Blocks::FIRST + Blocks::COUNT * SANDBOX_USERS <= IdRange::DAEMON) };
+    }
 
     #[test]
     fn every_slot_has_a_pair_of_its_own_until_it_gives_it_back() {

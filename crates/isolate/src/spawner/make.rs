@@ -201,7 +201,7 @@ pub(super) fn zygote(spawner: &Spawner, program: Program) -> Result<ZygoteParts,
 }
 
 /// Forks a process that becomes init once there is a plan in `ours`, which is its end of `other`.
-fn fork(
+pub(super) fn fork(
     spawner: &Spawner,
     ours: &PacketSocket,
     other: &PacketSocket,
@@ -235,11 +235,15 @@ pub(super) fn rights(spawner: &Spawner, spec: &SlotSpec) -> Rights {
     Rights { limits, identity: spawner.identity(), filter: spawner.user_filter.clone() }
 }
 
+pub(super) fn masked() -> Vec<String> {
+    MASKED.iter().map(ToString::to_string).collect()
+}
+
 fn plan_for(spawner: &Spawner, spec: &SlotSpec) -> Plan {
     Plan {
         hostname: "sandbox".to_owned(),
         disk: spec.disk,
-        masked: MASKED.iter().map(ToString::to_string).collect(),
+        masked: masked(),
         rights: rights(spawner, spec),
         init_filter: spawner.init_filter.clone(),
         cgroups: 0,

@@ -133,6 +133,11 @@ impl Zygote {
         self.is_retired && self.asked.is_empty()
     }
 
+    /// Returns a descriptor of its process, by which its end can be waited for.
+    pub(super) fn process(&self) -> Option<OwnedFd> {
+        self.pidfd.try_clone().ok()
+    }
+
     /// Ends it, and every slot that it has made; returns those that it has not.
     pub(super) fn end(self) -> VecDeque<Parts> {
         // It may be gone already.

@@ -24,6 +24,9 @@ pub enum Fork {
 /// Namespaces that a new process gets for itself.
 pub const ALL_NAMESPACES: u64 = NAMESPACES_BUT_NETWORK | libc::CLONE_NEWNET as u64;
 
+/// For a process that has users of its own and shares everything else.
+pub const USER_NAMESPACE: u64 = libc::CLONE_NEWUSER as u64;
+
 /// For a process that is in the network already which its child is to have.
 pub const NAMESPACES_BUT_NETWORK: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS

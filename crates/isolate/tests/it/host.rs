@@ -128,7 +128,7 @@ impl Host {
             children: children.split_whitespace().count(),
             descriptors: std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(),
             mounts: lines(format!("/proc/{pid}/mountinfo")),
-            cgroups: cgroups_named(&format!("ringfence-test-{pid}")),
+            cgroups: cgroups_named(&format!("ringfence-{pid}")),
         }
     }
 

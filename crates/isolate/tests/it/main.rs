@@ -8,6 +8,8 @@ mod freezing;
 #[cfg(test)]
 mod host;
 #[cfg(test)]
+mod images;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod slots;

@@ -58,6 +58,11 @@ impl Handles {
         written.map_err(doing("freeze"))
     }
 
+    /// What is frozen stays so when this is let go: somebody else will thaw it.
+    pub fn keep_frozen(&self) {
+        self.is_held.store(false, Ordering::Relaxed);
+    }
+
     /// Lets the slot go on.
     pub fn thaw(&self) -> Result<(), FreezeError> {
         let written = match self.freezer()? {

@@ -1,0 +1,343 @@
+//! Long-lived sandboxes: one task for each carries out what `model` decides, and keeps it in the
+//! store before anybody is told.
+
+mod actor;
+mod clock;
+mod error;
+mod events;
+mod group;
+mod link;
+mod machine;
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use isolate::{failpoint, sandbox::folder};
+use model::{
+    event::Sequence,
+    exec::Exec,
+    ids::{Alias, ExecId, NodeId, SandboxId, Tenant},
+    life::{EndCause, SuspendReason},
+    sandbox::{Request, Sandbox, WhenStopped},
+    spec::{ExecSpec, SandboxSpec},
+    transition::{Answer, Creation, Transition},
+    units::ByteSize,
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+use store::{
+    Store, StoreError,
+    sandboxes::{ExecAt, Filter, Page},
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{posture::Posture, spawner::Spawner, tasks::Tasks};
+use actor::{Actor, Ask};
+pub use error::SandboxError;
+pub use events::EventStream;
+pub use machine::Key;
+use machine::Machine;
+
+/// What sandboxes on this node have in common.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub node: NodeId,
+    /// The folder in which each has its own, known to the spawner by the same name.
+    pub folder: PathBuf,
+    /// What the secrets of supervisors are derived from.
+    pub key: Key,
+    pub defaults: Defaults,
+}
+
+/// What a sandbox gets if nobody says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    pub memory: ByteSize,
+    pub processes: u32,
+    pub open_files: u32,
+    /// How much of each stream of a command is kept.
+    pub output: ByteSize,
+    /// For how long the sandbox's own command may keep ending.
+    pub crash_window: Duration,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            memory: ByteSize::mib(2048),
+            processes: 1024,
+            open_files: 4096,
+            output: ByteSize::mib(64),
+            crash_window: Duration::from_mins(5),
+        }
+    }
+}
+
+/// The sandboxes of this node. Cheap to clone; all clones are the same.
+#[derive(Clone, Debug)]
+pub struct Sandboxes {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Store,
+    machine: Machine,
+    settings: Settings,
+    tasks: Tasks,
+    /// The tasks of those that have not come to their end.
+    living: Mutex<HashMap<SandboxId, mpsc::Sender<Ask>>>,
+}
+
+/// What a request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    Accepted,
+    AlreadySo,
+}
+
+/// A command that was accepted, and where its output is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Started {
+    pub exec: Exec,
+    pub stdout: PathBuf,
+    pub stderr: PathBuf,
+}
+
+/// Requests that may wait for one sandbox.
+const INBOX: usize = 64;
+
+impl Sandboxes {
+    /// Takes over what is on this node: every sandbox that has not come to its end gets its task,
+    /// which finds out what became of it. What nobody knows is removed.
+    pub(crate) async fn open(
+        store: Store,
+        spawner: Spawner,
+        posture: &Posture,
+        settings: Settings,
+        tasks: Tasks,
+    ) -> Result<Self, SandboxError> {
+        let machine = Machine::new(spawner, posture, &settings);
+        let living = Mutex::new(HashMap::new());
+        let shared = Arc::new(Shared { store, machine, settings, tasks, living });
+        let unfinished = shared.store.unfinished_sandboxes(&shared.settings.node).await?;
+        for id in &unfinished.damaged {
+            tracing::error!(sandbox = id, "the record of a sandbox is damaged: it is left alone");
+        }
+        let known: HashSet<String> = unfinished
+            .sandboxes
+            .iter()
+            .map(|sandbox| sandbox.id.to_string())
+            .chain(unfinished.damaged)
+            .collect();
+        for sandbox in unfinished.sandboxes {
+            Actor::recover(&shared, sandbox);
+        }
+        shared.remove_unknown(&known).await;
+        Ok(Self { shared })
+    }
+
+    /// Accepts a new sandbox. Events tell what becomes of it.
+    pub async fn create(
+        &self,
+        tenant: &Tenant,
+        alias: Option<Alias>,
+        spec: SandboxSpec,
+    ) -> Result<Sandbox, SandboxError> {
+        let shared = &self.shared;
+        shared.machine.check(&spec)?;
+        let id = SandboxId::from_random(random()?);
+        let node = shared.settings.node.clone();
+        let creation = Creation::new(id, tenant.clone(), alias, node, spec, clock::now());
+        match shared.store.create_sandbox(creation.clone()).await {
+            Ok(()) => {}
+            Err(StoreError::Conflict { .. }) => return Err(SandboxError::AlreadyExists),
+            Err(error) => return Err(error.into()),
+        }
+        failpoint::pass("c.intent_synced");
+        let sandbox = creation.into_sandbox();
+        Actor::begin(shared, sandbox.clone());
+        Ok(sandbox)
+    }
+
+    /// Returns the sandbox of this tenant that has this alias or id, deleted or not.
+    pub async fn get(&self, tenant: &Tenant, name: &str) -> Result<Sandbox, SandboxError> {
+        let found = self.shared.store.find_sandbox(tenant, name).await?;
+        found.ok_or(SandboxError::NotFound)
+    }
+
+    pub async fn list(&self, filter: Filter) -> Result<Page, SandboxError> {
+        Ok(self.shared.store.sandboxes(filter).await?)
+    }
+
+    /// Ends its processes and keeps its files.
+    pub async fn stop(&self, tenant: &Tenant, name: &str) -> Result<Taken, SandboxError> {
+        self.take(tenant, name, Request::Stop(SuspendReason::Requested)).await
+    }
+
+    pub async fn resume(&self, tenant: &Tenant, name: &str) -> Result<Taken, SandboxError> {
+        self.take(tenant, name, Request::Resume).await
+    }
+
+    /// Stops its processes where they stand.
+    pub async fn freeze(&self, tenant: &Tenant, name: &str) -> Result<Taken, SandboxError> {
+        self.take(tenant, name, Request::Freeze(SuspendReason::Requested)).await
+    }
+
+    pub async fn thaw(&self, tenant: &Tenant, name: &str) -> Result<Taken, SandboxError> {
+        self.take(tenant, name, Request::Thaw).await
+    }
+
+    pub async fn delete(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+        cause: EndCause,
+    ) -> Result<Taken, SandboxError> {
+        self.take(tenant, name, Request::Delete(cause)).await
+    }
+
+    /// Accepts a command. Without an id it gets a new one.
+    pub async fn start_exec(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+        exec: Option<ExecId>,
+        spec: ExecSpec,
+        when_stopped: WhenStopped,
+    ) -> Result<Started, SandboxError> {
+        let exec = match exec {
+            Some(exec) => exec,
+            None => ExecId::from_random(random()?),
+        };
+        let sandbox = self.get(tenant, name).await?;
+        self.shared.machine.check_command(&sandbox.spec, &spec)?;
+        let request = Request::StartExec { exec, spec, when_stopped };
+        let recorded = self.shared.request(sandbox, request).await?;
+        let started = recorded.and_then(|transition| transition.started().cloned());
+        // Only what is new is accepted, so there always is one.
+        let exec = started.ok_or(SandboxError::ExecExists)?;
+        let [stdout, stderr] = self.outputs(&exec.sandbox, &exec.id);
+        Ok(Started { exec, stdout, stderr })
+    }
+
+    /// Returns where the output of a command is: what it writes to stdout, and to stderr.
+    pub fn outputs(&self, sandbox: &SandboxId, exec: &ExecId) -> [PathBuf; 2] {
+        let folder = self.shared.settings.folder.join(sandbox.as_str()).join(folder::OUTPUTS);
+        ["stdout", "stderr"].map(|stream| folder.join(format!("{exec}.{stream}.log")))
+    }
+
+    /// Ends a command. It counts as cancelled when this returns; its processes end after it.
+    pub async fn cancel_exec(&self, tenant: &Tenant, exec: &ExecId) -> Result<(), SandboxError> {
+        let found = self.exec(tenant, exec).await?.exec;
+        if found.life.state.is_terminal() {
+            return Err(SandboxError::ExecEnded);
+        }
+        let sandbox = self.shared.store.sandbox(&found.sandbox).await?;
+        let sandbox = sandbox.ok_or(SandboxError::ExecNotFound)?;
+        self.shared.request(sandbox, Request::CancelExec(exec.clone())).await.map(drop)
+    }
+
+    /// Returns a command of this tenant, and the last event of its sandbox at the same moment.
+    pub async fn exec(&self, tenant: &Tenant, exec: &ExecId) -> Result<ExecAt, SandboxError> {
+        let found = self.shared.store.exec(tenant, exec).await?;
+        found.ok_or(SandboxError::ExecNotFound)
+    }
+
+    /// Returns the commands that run, in one sandbox or in all of this tenant.
+    pub async fn running_execs(
+        &self,
+        tenant: &Tenant,
+        name: Option<&str>,
+    ) -> Result<Vec<ExecAt>, SandboxError> {
+        let sandbox = match name {
+            Some(name) => Some(self.get(tenant, name).await?.id),
+            None => None,
+        };
+        Ok(self.shared.store.running_execs(tenant, sandbox.as_ref()).await?)
+    }
+
+    /// Follows a sandbox from the event after this one.
+    pub async fn events(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+        after: Sequence,
+    ) -> Result<EventStream, SandboxError> {
+        let sandbox = self.get(tenant, name).await?;
+        EventStream::open(self.shared.store.clone(), sandbox.id, after).await
+    }
+
+    /// Lets go of every sandbox. Their supervisors go on.
+    pub fn close(&self) {
+        self.shared.living().clear();
+    }
+
+    async fn take(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+        request: Request,
+    ) -> Result<Taken, SandboxError> {
+        let sandbox = self.get(tenant, name).await?;
+        let recorded = self.shared.request(sandbox, request).await?;
+        Ok(if recorded.is_some() { Taken::Accepted } else { Taken::AlreadySo })
+    }
+}
+
+impl Shared {
+    /// Has a request carried out by the task of the sandbox. Returns what was recorded; nothing if
+    /// it is so already.
+    async fn request(
+        &self,
+        sandbox: Sandbox,
+        request: Request,
+    ) -> Result<Option<Transition>, SandboxError> {
+        let task = self.living().get(&sandbox.id).cloned();
+        if let Some(task) = task {
+            let (answer, answered) = oneshot::channel();
+            if task.send(Ask { request: request.clone(), answer }).await.is_ok()
+                && let Ok(answer) = answered.await
+            {
+                return answer;
+            }
+        }
+        // It has come to its end, so that nothing can change any more.
+        let now = self.store.sandbox(&sandbox.id).await?.ok_or(SandboxError::NotFound)?;
+        match now.request(request, clock::now())? {
+            Answer::AlreadySo => Ok(None),
+            Answer::Record(_) | Answer::Act | Answer::First(_) => {
+                Err(SandboxError::Unavailable(format!("sandbox {} is not on this node", now.id)))
+            }
+        }
+    }
+
+    /// Removes what is on this machine and in no record: a sandbox is recorded before it is made.
+    async fn remove_unknown(&self, known: &HashSet<String>) {
+        let there = match self.machine.list().await {
+            Ok(there) => there,
+            Err(error) => return tracing::error!(%error, "cannot see which sandboxes are there"),
+        };
+        for name in there.into_iter().filter(|name| !known.contains(name)) {
+            match self.machine.remove(&name).await {
+                Ok(()) => tracing::warn!(sandbox = name, "removed what no record knows of"),
+                Err(error) => tracing::error!(sandbox = name, %error, "cannot remove what is left"),
+            }
+        }
+    }
+
+    fn living(&self) -> MutexGuard<'_, HashMap<SandboxId, mpsc::Sender<Ask>>> {
+        self.living.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn random() -> Result<[u8; 16], SandboxError> {
+    let mut bytes = [0; 16];
+    match getrandom(&mut bytes, GetRandomFlags::empty()) {
+        Ok(16) => Ok(bytes),
+        _ => Err(SandboxError::Unavailable("the kernel has no random numbers".to_owned())),
+    }
+}

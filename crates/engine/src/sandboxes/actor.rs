@@ -1,0 +1,558 @@
+//! The task of one sandbox. It alone changes the sandbox: it answers requests by what `model`
+//! decides, keeps what was decided, and only then does it.
+//!
+//! What there is to do follows from the phase and from whether there is a body, never from how the
+//! sandbox got there. So a task that takes over after a crash is the same as one that went on.
+
+mod execs;
+mod main_process;
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use isolate::{
+    failpoint,
+    supervisor::wire::{Ask as Say, Tell},
+};
+use model::{
+    life::{Failure, FailureCause, Phase, SuspendReason},
+    sandbox::{Request, Sandbox, Wake},
+    spec::Suspend,
+    transition::{Answer, Observation, Transition},
+    units::Timestamp,
+};
+use store::StoreError;
+use tokio::{
+    select,
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    INBOX, SandboxError, Shared, clock,
+    link::Link,
+    machine::{Found, MachineError},
+};
+use execs::Execs;
+use main_process::MainProcess;
+
+/// What somebody wants of the sandbox.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) request: Request,
+    pub(super) answer: oneshot::Sender<Result<Option<Transition>, SandboxError>>,
+}
+
+/// How long processes have to end by themselves when the sandbox is stopped.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How long the supervisor may take beyond that.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// How long to wait before something is tried again that did not work.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Something slow that is under way. Its end is handled like everything else that happens.
+type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+/// What slow work came to.
+#[derive(Debug)]
+enum Done {
+    Made(Result<Link, MachineError>),
+    Found(Result<Found, MachineError>),
+    /// Every process is gone.
+    Ended(Result<(), MachineError>),
+    Removed(Result<(), MachineError>),
+}
+
+/// What the task knows of the sandbox's processes.
+#[derive(Debug)]
+enum Presence {
+    /// A daemon before this one knew.
+    Unknown,
+    /// There are none, or some that nobody talks to, to be ended.
+    Remains,
+    None,
+    Link(Link),
+}
+
+pub(super) struct Actor {
+    shared: Arc<Shared>,
+    sandbox: Sandbox,
+    inbox: mpsc::Receiver<Ask>,
+    presence: Presence,
+    execs: Execs,
+    main: MainProcess,
+    work: Option<Work>,
+    /// Requests that wait until the sandbox has been made ready.
+    waiting: Vec<Ask>,
+    /// Until when its processes may take to stop.
+    stop_until: Option<Instant>,
+    last_at: Timestamp,
+    /// The store was closed under it.
+    is_over: bool,
+}
+
+/// What happened.
+enum Happened {
+    Asked(Option<Ask>),
+    Done(Done),
+    Told(std::io::Result<Option<Tell>>),
+    TimeIsUp,
+}
+
+impl Actor {
+    /// Starts the task of a sandbox that was accepted just now.
+    pub(super) fn begin(shared: &Arc<Shared>, sandbox: Sandbox) {
+        Self::start(shared, sandbox, Presence::None);
+    }
+
+    /// Starts the task of a sandbox that another daemon has left.
+    pub(super) fn recover(shared: &Arc<Shared>, sandbox: Sandbox) {
+        Self::start(shared, sandbox, Presence::Unknown);
+    }
+
+    fn start(shared: &Arc<Shared>, sandbox: Sandbox, presence: Presence) {
+        let (sender, inbox) = mpsc::channel(INBOX);
+        shared.living().insert(sandbox.id.clone(), sender);
+        let last_at = sandbox.life.phase_since.max(sandbox.life.last_used_at);
+        let actor = Self {
+            shared: Arc::clone(shared),
+            sandbox,
+            inbox,
+            presence,
+            execs: Execs::default(),
+            main: MainProcess::default(),
+            work: None,
+            waiting: Vec::new(),
+            stop_until: None,
+            last_at,
+            is_over: false,
+        };
+        shared.tasks.start("sandbox", actor.run());
+    }
+
+    async fn run(mut self) {
+        while !self.phase().is_terminal() && !self.is_over {
+            self.do_what_is_due().await;
+            match self.next().await {
+                Happened::Asked(Some(ask)) => self.answer(ask).await,
+                // Nobody can ask any more: the engine is gone.
+                Happened::Asked(None) => return,
+                Happened::Done(done) => {
+                    self.work = None;
+                    self.finish(done).await;
+                }
+                Happened::Told(Ok(Some(tell))) => self.hear(tell).await,
+                Happened::Told(gone) => self.lose_supervisor(gone),
+                Happened::TimeIsUp => self.time_is_up().await,
+            }
+        }
+        self.shared.living().remove(&self.sandbox.id);
+    }
+
+    fn phase(&self) -> Phase {
+        self.sandbox.life.phase
+    }
+
+    async fn next(&mut self) -> Happened {
+        let deadline = self.deadline();
+        let link = match &self.presence {
+            Presence::Link(link) => Some(link),
+            Presence::Unknown | Presence::Remains | Presence::None => None,
+        };
+        let told = async {
+            match link {
+                Some(link) => link.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        let done = async {
+            match &mut self.work {
+                Some(work) => work.await,
+                None => std::future::pending().await,
+            }
+        };
+        let time_is_up = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        select! {
+            biased;
+            done = done => Happened::Done(done),
+            told = told => Happened::Told(told),
+            ask = self.inbox.recv() => Happened::Asked(ask),
+            () = time_is_up => Happened::TimeIsUp,
+        }
+    }
+
+    /// Begins what the phase asks for, unless something is under way.
+    async fn do_what_is_due(&mut self) {
+        if self.work.is_some() {
+            return;
+        }
+        let (shared, id) = (Arc::clone(&self.shared), self.sandbox.id.clone());
+        let work: Option<Work> = match (&self.presence, self.phase()) {
+            (_, Phase::Terminated) => None,
+            (_, Phase::Deleting) => {
+                Some(Box::pin(
+                    async move { Done::Removed(shared.machine.remove(id.as_str()).await) },
+                ))
+            }
+            (Presence::Unknown, _) => {
+                Some(Box::pin(async move { Done::Found(shared.machine.open(&id).await) }))
+            }
+            (Presence::Remains, _) | (Presence::Link(_), Phase::Stopped | Phase::Failed) => {
+                Some(Box::pin(async move { Done::Ended(shared.machine.end(&id).await) }))
+            }
+            (Presence::None, Phase::Provisioning | Phase::Resuming) => {
+                let sandbox = self.sandbox.clone();
+                Some(Box::pin(async move {
+                    let defaults = shared.settings.defaults;
+                    Done::Made(shared.machine.make(&sandbox, defaults).await)
+                }))
+            }
+            (Presence::None, Phase::Stopping) => {
+                self.see_ends_in_journal().await;
+                self.see(Observation::Stopped).await;
+                None
+            }
+            (Presence::Link(_), Phase::Stopping) => {
+                self.ask_to_stop().await;
+                None
+            }
+            // Nothing lives, and nothing is to.
+            (Presence::None, Phase::Stopped | Phase::Failed) => None,
+            // Its body was lost; what that means was seen already.
+            (Presence::None, Phase::Active | Phase::Idle | Phase::Frozen) => None,
+            (
+                Presence::Link(_),
+                Phase::Provisioning | Phase::Resuming | Phase::Active | Phase::Idle | Phase::Frozen,
+            ) => None,
+        };
+        if self.phase() == Phase::Deleting {
+            // What the supervisor has to say is of no interest any more.
+            self.let_go(Presence::Remains);
+        }
+        let is_making = matches!(self.presence, Presence::None)
+            && matches!(self.phase(), Phase::Provisioning)
+            && work.is_some();
+        if is_making && self.sandbox.life.sequence.0 == 1 {
+            self.see(Observation::Preparing { step: "materialize".to_owned() }).await;
+            failpoint::pass("c.prepared");
+        }
+        self.work = work;
+    }
+
+    async fn ask_to_stop(&mut self) {
+        if self.stop_until.is_some() {
+            return;
+        }
+        self.stop_until = Some(Instant::now() + GRACE + LAST_WAIT);
+        // What stands still could not even end.
+        if let Ok(group) = self.shared.machine.group(&self.sandbox.id).await
+            && let Err(error) = group.thaw()
+        {
+            tracing::debug!(sandbox = %self.sandbox.id, %error, "cannot thaw");
+        }
+        let Presence::Link(link) = &self.presence else { return };
+        // A supervisor that is gone is seen as such by the next read.
+        let _ = link.ask(&Say::Stop { grace: GRACE }).await;
+    }
+
+    async fn finish(&mut self, done: Done) {
+        let id = self.sandbox.id.clone();
+        match done {
+            Done::Made(Ok(link)) | Done::Found(Ok(Found::Link(link))) => {
+                failpoint::pass("c.connected");
+                self.let_go(Presence::Link(link));
+            }
+            Done::Made(Err(error)) => {
+                tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "not made");
+                self.presence = Presence::Remains;
+                let cause = match self.phase() {
+                    Phase::Resuming => FailureCause::ResumeFailed,
+                    _ => FailureCause::CreateFailed,
+                };
+                self.fail(cause, &chain(&error)).await;
+            }
+            Done::Found(Ok(Found::Nothing { rebooted })) => self.found_nothing(rebooted).await,
+            Done::Found(Err(error)) => {
+                tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "not found");
+                self.presence = Presence::Remains;
+                self.lost(FailureCause::SupervisorLost, &chain(&error)).await;
+            }
+            Done::Ended(Ok(())) => {
+                self.presence = Presence::None;
+                self.stop_until = None;
+            }
+            Done::Ended(Err(error)) => {
+                tracing::error!(sandbox = %id, %error, "cannot end it; trying again");
+                sleep(RETRY).await;
+            }
+            Done::Removed(Ok(())) => {
+                failpoint::pass("d.terminal_event");
+                self.see(Observation::Deleted).await;
+            }
+            Done::Removed(Err(error)) => {
+                tracing::error!(sandbox = %id, %error, "cannot remove it; trying again");
+                sleep(RETRY).await;
+            }
+        }
+    }
+
+    /// No supervisor lives that an earlier daemon may have had.
+    async fn found_nothing(&mut self, rebooted: bool) {
+        // There may be remains: control groups, and files half made.
+        self.presence = Presence::Remains;
+        let (cause, message) = if rebooted {
+            (FailureCause::HostRebooted, "the machine was started anew")
+        } else {
+            (FailureCause::SupervisorLost, "its processes are gone")
+        };
+        self.lost(cause, message).await;
+    }
+
+    /// Nobody lives who should: says so, after the ends that are known from the journal.
+    async fn lost(&mut self, cause: FailureCause, message: &str) {
+        if matches!(self.phase(), Phase::Active | Phase::Idle | Phase::Frozen) {
+            self.see_ends_in_journal().await;
+            self.fail(cause, message).await;
+        }
+    }
+
+    async fn fail(&mut self, cause: FailureCause, message: &str) {
+        let failure = Failure { cause, message: message.to_owned() };
+        self.see(Observation::Failed(failure)).await;
+    }
+
+    /// The supervisor says nothing more. If it lives, it is talked to again.
+    fn lose_supervisor(&mut self, gone: std::io::Result<Option<Tell>>) {
+        if let Err(error) = gone {
+            tracing::warn!(sandbox = %self.sandbox.id, %error, "cannot hear its supervisor");
+        }
+        self.let_go(match self.phase() {
+            Phase::Stopping => Presence::Remains,
+            _ => Presence::Unknown,
+        });
+    }
+
+    /// Talks to the supervisor no more. What it has told is not to be relied on then.
+    fn let_go(&mut self, presence: Presence) {
+        self.presence = presence;
+        self.execs = Execs::default();
+        self.main = MainProcess::default();
+    }
+
+    /// Answers a request, and does what there is to do at once.
+    async fn answer(&mut self, ask: Ask) {
+        let answer = loop {
+            match self.sandbox.request(ask.request.clone(), self.now()) {
+                Err(refusal) => break Err(refusal.into()),
+                Ok(Answer::AlreadySo) => break Ok(None),
+                Ok(Answer::First(Wake::Thaw)) => match self.thaw().await {
+                    Ok(_) => {}
+                    Err(error) => break Err(error),
+                },
+                Ok(Answer::First(Wake::Resume)) => return self.resume_first(ask).await,
+                Ok(Answer::Act) => break self.act(&ask.request).await.map(Some),
+                Ok(Answer::Record(transition)) => match self.record(*transition).await {
+                    Ok(transition) => {
+                        self.carry_out(&ask.request, &transition).await;
+                        break Ok(Some(transition));
+                    }
+                    Err(StoreError::Stale { current }) => self.sandbox = *current,
+                    Err(StoreError::Conflict { .. }) => break Err(SandboxError::ExecExists),
+                    Err(error) => break Err(error.into()),
+                },
+            }
+        };
+        // Whoever asked may have gone; what was done is done.
+        let _ = ask.answer.send(answer);
+    }
+
+    async fn resume_first(&mut self, ask: Ask) {
+        if self.waiting.len() >= INBOX {
+            let full = "too many requests wait for the sandbox".to_owned();
+            let _ = ask.answer.send(Err(SandboxError::Unavailable(full)));
+            return;
+        }
+        self.waiting.push(ask);
+        let resumed = self.sandbox.request(Request::Resume, self.now());
+        if let Ok(Answer::Record(transition)) = resumed
+            && let Err(error) = self.record(*transition).await
+        {
+            self.refuse_waiting(&error.to_string());
+        }
+    }
+
+    fn refuse_waiting(&mut self, why: &str) {
+        for ask in self.waiting.drain(..) {
+            let _ = ask.answer.send(Err(SandboxError::Unavailable(why.to_owned())));
+        }
+    }
+
+    async fn act(&mut self, request: &Request) -> Result<Transition, SandboxError> {
+        match request {
+            Request::Freeze(reason) => self.freeze(*reason).await,
+            _ => self.thaw().await,
+        }
+    }
+
+    async fn freeze(&mut self, reason: SuspendReason) -> Result<Transition, SandboxError> {
+        let group = self.shared.machine.group(&self.sandbox.id).await.map_err(unavailable)?;
+        group.freeze().await.map_err(unavailable)?;
+        self.see_one(Observation::Frozen(reason)).await
+    }
+
+    async fn thaw(&mut self) -> Result<Transition, SandboxError> {
+        let group = self.shared.machine.group(&self.sandbox.id).await.map_err(unavailable)?;
+        group.thaw().map_err(unavailable)?;
+        self.see_one(Observation::Thawed).await
+    }
+
+    async fn see_one(&mut self, observation: Observation) -> Result<Transition, SandboxError> {
+        match self.sandbox.observe(observation, self.now()) {
+            Some(transition) => Ok(self.record(transition).await?),
+            None => Err(SandboxError::Unavailable("the sandbox has gone on meanwhile".to_owned())),
+        }
+    }
+
+    /// Does what a request comes to that was kept just now. What the phase asks for is done by
+    /// [`Self::do_what_is_due`].
+    async fn carry_out(&mut self, request: &Request, transition: &Transition) {
+        match request {
+            Request::StartExec { .. } => {
+                if let Some(exec) = transition.started() {
+                    self.start_exec(exec).await;
+                }
+            }
+            Request::CancelExec(exec) => {
+                failpoint::pass("e.cancelled");
+                self.kill_exec(exec).await;
+            }
+            // Whatever is under way has no purpose any more.
+            Request::Delete(_) => {
+                failpoint::pass("d.intent");
+                self.work = None;
+            }
+            Request::Stop(_)
+            | Request::Resume
+            | Request::Freeze(_)
+            | Request::Thaw
+            | Request::Use(_) => {}
+        }
+    }
+
+    /// Keeps a step. The sandbox is what it leads to from then on.
+    async fn record(&mut self, transition: Transition) -> Result<Transition, StoreError> {
+        let recorded = match self.shared.store.change_sandbox(transition.clone()).await {
+            // It may have been kept: then the store knows what this leads to.
+            Err(error @ StoreError::Unclear { .. }) => {
+                match self.shared.store.sandbox(&self.sandbox.id).await? {
+                    Some(now) if now.life == *transition.life() => Ok(()),
+                    _ => Err(error),
+                }
+            }
+            other => other,
+        };
+        recorded?;
+        self.sandbox.life = transition.life().clone();
+        for event in transition.events() {
+            self.last_at = self.last_at.max(event.occurred_at);
+            tracing::info!(
+                sandbox = %self.sandbox.id, sequence = event.sequence.0, phase = event.phase.name(),
+                "event"
+            );
+        }
+        Ok(transition)
+    }
+
+    /// Keeps what was seen, however long that takes: it has happened, whether it can be kept or
+    /// not. Nothing if it is no news.
+    async fn see(&mut self, observation: Observation) {
+        while let Some(transition) = self.sandbox.observe(observation.clone(), self.now()) {
+            match self.record(transition).await {
+                Ok(_) => break,
+                Err(StoreError::Stale { current }) => self.sandbox = *current,
+                Err(StoreError::Closed) => return self.is_over = true,
+                Err(error) => {
+                    tracing::error!(sandbox = %self.sandbox.id, %error, "cannot keep an event");
+                    sleep(RETRY).await;
+                }
+            }
+        }
+        self.ask_again().await;
+    }
+
+    /// Once a sandbox is ready, or will never be, those who waited for it are answered.
+    async fn ask_again(&mut self) {
+        if matches!(self.phase(), Phase::Resuming) {
+            return;
+        }
+        for ask in std::mem::take(&mut self.waiting) {
+            Box::pin(self.answer(ask)).await;
+        }
+    }
+
+    /// Clocks may be set back; what happened later is never told as earlier.
+    fn now(&self) -> Timestamp {
+        clock::now().max(self.last_at)
+    }
+
+    /// Returns when something is to be done although nothing happens.
+    fn deadline(&self) -> Option<Instant> {
+        match self.phase() {
+            Phase::Stopping => self.stop_until,
+            Phase::Active | Phase::Idle => {
+                let is_unused = self.sandbox.life.running.is_empty();
+                let idle_end = if is_unused { self.idle_end() } else { None };
+                [idle_end, self.main.deadline()].into_iter().flatten().min()
+            }
+            _ => None,
+        }
+    }
+
+    fn idle_end(&self) -> Option<Instant> {
+        let idle = self.sandbox.spec.idle?;
+        let unused = self.now().as_millis() - self.sandbox.life.last_used_at.as_millis();
+        let unused = Duration::from_millis(u64::try_from(unused).unwrap_or(0));
+        Some(Instant::now() + idle.after.saturating_sub(unused))
+    }
+
+    async fn time_is_up(&mut self) {
+        if self.phase() == Phase::Stopping {
+            tracing::warn!(sandbox = %self.sandbox.id, "did not stop in time, and is ended");
+            return self.let_go(Presence::Remains);
+        }
+        self.start_main_again().await;
+        let Some(idle) = self.sandbox.spec.idle else { return };
+        if !self.sandbox.life.running.is_empty()
+            || self.idle_end().is_some_and(|end| end > Instant::now())
+        {
+            return;
+        }
+        let request = match idle.then {
+            Suspend::Stop => Request::Stop(SuspendReason::Idle),
+            Suspend::Freeze => Request::Freeze(SuspendReason::Idle),
+        };
+        let (answer, _nobody) = oneshot::channel();
+        self.answer(Ask { request, answer }).await;
+    }
+}
+
+fn unavailable(error: impl std::error::Error) -> SandboxError {
+    SandboxError::Unavailable(chain(&error))
+}
+
+/// Writes an error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

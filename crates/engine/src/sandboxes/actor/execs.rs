@@ -1,0 +1,210 @@
+//! The commands of a sandbox: what its supervisor says of them, and what is asked of it.
+
+use std::collections::HashSet;
+
+use isolate::{
+    failpoint,
+    supervisor::{
+        journal::Record,
+        wire::{Ask as Say, End, Known, Refusal, Tell, Whom},
+    },
+};
+use model::{exec::Exec, execution::Exit, ids::ExecId, life::Phase, transition::Observation};
+
+use super::{Actor, Presence};
+use crate::sandboxes::machine;
+
+/// What the supervisor has told since it was connected to.
+#[derive(Debug, Default)]
+pub(super) struct Execs {
+    /// How many it is still going to name; nothing before it has said how many.
+    to_come: Option<u32>,
+    /// Those that it was asked for or knows.
+    known: HashSet<String>,
+}
+
+const KILL: i32 = 9;
+
+impl Actor {
+    pub(super) async fn hear(&mut self, tell: Tell) {
+        match tell {
+            Tell::Welcome { sandbox, execs } => {
+                if sandbox != self.sandbox.id.as_str() {
+                    tracing::error!(sandbox = %self.sandbox.id, other = sandbox, "not its supervisor");
+                    return self.let_go(Presence::Remains);
+                }
+                self.execs.to_come = Some(execs);
+                self.see_whole_if_all_known().await;
+            }
+            Tell::Known(known) => self.learn(known).await,
+            Tell::Ended { exec, end } => self.exec_ended(&exec, end).await,
+            Tell::Refused { exec, why } => self.exec_refused(&exec, why).await,
+            Tell::Started { .. } | Tell::Output { .. } | Tell::Input { .. } => {}
+            // It ends now, which is seen by its silence.
+            Tell::Stopped => {}
+        }
+    }
+
+    /// Learns of a command that was there before this daemon.
+    async fn learn(&mut self, known: Known) {
+        self.execs.known.insert(known.exec.clone());
+        self.learn_main(&known.exec, known.end.is_some());
+        match (known.end, known.exec.parse::<ExecId>()) {
+            (Some(end), _) => self.exec_ended(&known.exec, end).await,
+            // Somebody cancelled it, and its processes were not killed any more.
+            (None, Ok(id)) if !self.sandbox.life.running.contains_key(&id) => {
+                self.kill_exec(&id).await;
+            }
+            (None, _) => {}
+        }
+        if let Some(to_come) = &mut self.execs.to_come {
+            *to_come = to_come.saturating_sub(1);
+        }
+        self.see_whole_if_all_known().await;
+    }
+
+    /// Once everything is known the sandbox is ready, and commands that were accepted and never
+    /// reached the supervisor are started.
+    async fn see_whole_if_all_known(&mut self) {
+        if self.execs.to_come != Some(0) {
+            return;
+        }
+        self.execs.to_come = None;
+        match self.phase() {
+            Phase::Provisioning | Phase::Resuming => {
+                failpoint::pass("c.ready_handshake");
+                self.see(Observation::Ready).await;
+                failpoint::pass("c.active_event");
+            }
+            Phase::Frozen => self.freeze_again().await,
+            _ => {}
+        }
+        self.start_main().await;
+        self.see_ends_in_journal().await;
+        let missing: Vec<ExecId> = self
+            .sandbox
+            .life
+            .running
+            .keys()
+            .filter(|exec| !self.execs.known.contains(exec.as_str()))
+            .cloned()
+            .collect();
+        for id in missing {
+            if let Ok(Some(found)) = self.shared.store.exec(&self.sandbox.tenant, &id).await {
+                self.start_exec(&found.exec).await;
+            } else {
+                let message = "its record cannot be read".to_owned();
+                self.see(Observation::ExecNotStarted { exec: id, message }).await;
+            }
+        }
+    }
+
+    /// What stood still before is to do so now. With the freezer of v2 it still does.
+    async fn freeze_again(&mut self) {
+        let id = &self.sandbox.id;
+        let frozen = match self.shared.machine.group(id).await {
+            Ok(group) => group.freeze().await.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = frozen {
+            tracing::warn!(sandbox = %self.sandbox.id, %error, "cannot freeze it again");
+            self.see(Observation::Thawed).await;
+        }
+    }
+
+    pub(super) async fn start_exec(&mut self, exec: &Exec) {
+        failpoint::pass("e.row");
+        self.execs.known.insert(exec.id.to_string());
+        let keep = self.shared.settings.defaults.output.as_bytes();
+        let start = match machine::start(&self.sandbox.spec, exec.id.as_str(), &exec.spec, keep) {
+            Ok(start) => start,
+            Err(error) => {
+                let (exec, message) = (exec.id.clone(), error.to_string());
+                return self.see(Observation::ExecNotStarted { exec, message }).await;
+            }
+        };
+        let Presence::Link(link) = &self.presence else { return };
+        if let Err(error) = link.ask(&Say::Start(Box::new(start))).await {
+            // When the supervisor is found again it does not know it, and is asked again.
+            tracing::warn!(sandbox = %self.sandbox.id, exec = %exec.id, %error, "not asked for");
+        }
+        failpoint::pass("e.asked");
+    }
+
+    pub(super) async fn kill_exec(&mut self, exec: &ExecId) {
+        let say = Say::Signal { exec: exec.to_string(), signal: KILL, whom: Whom::All };
+        self.say(&say).await;
+    }
+
+    pub(super) async fn say(&mut self, say: &Say) {
+        let Presence::Link(link) = &self.presence else { return };
+        if let Err(error) = link.ask(say).await {
+            tracing::debug!(sandbox = %self.sandbox.id, %error, "the supervisor does not listen");
+        }
+    }
+
+    /// Keeps the end of a command, and lets the supervisor forget it.
+    async fn exec_ended(&mut self, exec: &str, end: End) {
+        if !self.main_ended(exec, &end).await
+            && let Ok(id) = exec.parse::<ExecId>()
+            && self.sandbox.life.running.contains_key(&id)
+        {
+            self.keep_end(id, end).await;
+        }
+        self.say(&Say::Forget { exec: exec.to_owned() }).await;
+        self.execs.known.remove(exec);
+    }
+
+    async fn keep_end(&mut self, exec: ExecId, end: End) {
+        failpoint::pass("e.exit_seen");
+        if let Err(error) = self.shared.machine.sync_outputs(&self.sandbox.id, &exec).await {
+            tracing::error!(sandbox = %self.sandbox.id, %exec, %error, "output may not be on disk");
+        }
+        failpoint::pass("e.log_synced");
+        let observation = match end {
+            End::Exited { exit, .. } => Observation::ExecExited { exec, exit: exit_of(exit) },
+            End::NotStarted(broken) => {
+                Observation::ExecNotStarted { exec, message: broken.to_string() }
+            }
+        };
+        self.see(observation).await;
+        failpoint::pass("e.terminal_event");
+    }
+
+    async fn exec_refused(&mut self, exec: &str, why: Refusal) {
+        let message = match why {
+            // Only of a command that was to be signalled; its end says the rest.
+            Refusal::NoSuchExec => return,
+            Refusal::TooManyExecs => "too many commands run in the sandbox",
+            Refusal::BadId => "its id cannot name a file",
+            Refusal::Stopping => "the sandbox is being stopped",
+        };
+        if let Ok(exec) = exec.parse::<ExecId>() {
+            let message = message.to_owned();
+            self.see(Observation::ExecNotStarted { exec, message }).await;
+        }
+    }
+
+    /// Takes from the journal of a supervisor how commands ended that nobody was told of.
+    pub(super) async fn see_ends_in_journal(&mut self) {
+        if self.sandbox.life.running.keys().all(|id| self.execs.known.contains(id.as_str())) {
+            return;
+        }
+        for record in self.shared.machine.journal(&self.sandbox.id).await {
+            if let Record::Ended { exec, end } = record
+                && let Ok(id) = exec.parse::<ExecId>()
+                && !self.execs.known.contains(&exec)
+                && self.sandbox.life.running.contains_key(&id)
+            {
+                self.keep_end(id, end).await;
+            }
+        }
+    }
+}
+
+fn exit_of(exit: isolate::plan::Exit) -> Exit {
+    match exit {
+        isolate::plan::Exit::Code(code) => Exit::Code(code),
+        isolate::plan::Exit::Signal(signal) => Exit::Signal(signal),
+    }
+}

@@ -1,0 +1,63 @@
+//! Why something cannot be done with a sandbox.
+
+use model::{event::Sequence, sandbox::Refusal};
+use store::StoreError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// Nobody has it, or somebody else: both look the same.
+    #[error("there is no sandbox of this name")]
+    NotFound,
+    #[error("this name of a sandbox was used before")]
+    AlreadyExists,
+    #[error("there is no exec of this id")]
+    ExecNotFound,
+    #[error("this id of an exec was used before")]
+    ExecExists,
+    #[error("the exec has ended")]
+    ExecEnded,
+    #[error(transparent)]
+    Refused(Refusal),
+    #[error("event {asked} is out of range: there are events {earliest} to {latest}")]
+    OutOfRange { asked: Sequence, earliest: Sequence, latest: Sequence },
+    /// What is asked for can never be.
+    #[error("{0}")]
+    Invalid(String),
+    /// It may be possible later.
+    #[error("{0}")]
+    Unavailable(String),
+    #[error("the store does not answer as it should")]
+    Store(#[source] StoreError),
+}
+
+impl From<StoreError> for SandboxError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::OutOfRange { asked, earliest, latest } => {
+                Self::OutOfRange { asked, earliest, latest }
+            }
+            StoreError::NotFound { .. } => Self::NotFound,
+            StoreError::Full
+            | StoreError::ReadOnly { .. }
+            | StoreError::Commit { .. }
+            | StoreError::Unreachable { .. }
+            | StoreError::Closed => Self::Unavailable(error.to_string()),
+            StoreError::Label => Self::Invalid(error.to_string()),
+            other => Self::Store(other),
+        }
+    }
+}
+
+impl From<Refusal> for SandboxError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::ExecExists => Self::ExecExists,
+            Refusal::ExecNotRunning => Self::ExecEnded,
+            Refusal::NotYet(_)
+            | Refusal::WrongPhase(_)
+            | Refusal::Failed
+            | Refusal::Gone
+            | Refusal::InUse => Self::Refused(refusal),
+        }
+    }
+}

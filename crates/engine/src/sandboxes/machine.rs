@@ -1,0 +1,388 @@
+//! What sandboxes are made of on this machine: orders to the spawner, and what the machine can do.
+
+use std::{
+    fmt, io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use isolate::{
+    plan::Broken,
+    sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder, folder},
+    supervisor::{
+        journal::{self, Record},
+        wire::{MAX_ID, Secret, Start, User},
+    },
+    wire::Report,
+};
+use model::{
+    ids::{ExecId, SandboxId},
+    sandbox::Sandbox,
+    spec::{ExecSpec, Resources, SandboxSpec, Variables},
+};
+use sha2::{Digest as _, Sha256};
+use tokio::time::timeout;
+
+use super::{Defaults, SandboxError, Settings, group::Group, link::Link};
+use crate::{
+    EngineError,
+    posture::{Identity, Limits, Posture},
+    spawner::{Control, Spawner},
+};
+
+/// What every sandbox's secret is derived from. Whoever has it can talk to every supervisor.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(pub [u8; 32]);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+/// How long a supervisor may take to say that it is ready.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// The image that is the machine itself.
+const HOST: &str = "host";
+
+/// What a command finds if nobody sets it.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What command and environment may take together. They travel in one packet.
+const MAX_COMMAND: usize = isolate::wire::MAX_PACKET - 1024 - MAX_ID;
+
+const SOFT: &str = "this server has no control groups, so that it cannot hold a sandbox to a limit \
+    of memory or processors: leave the limits out, or run the server where it has them (see \
+    ringfence doctor)";
+
+const ONE_USER: &str = "this server runs as an ordinary user, so that sandboxes have no root";
+
+#[derive(Debug)]
+pub(super) struct Machine {
+    spawner: Spawner,
+    folder: PathBuf,
+    key: Key,
+    /// Whether the kernel holds what sandboxes use to a limit.
+    has_limits: bool,
+    /// Whether sandboxes have users of their own.
+    has_users: bool,
+}
+
+/// Why a sandbox has no body.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MachineError {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("cannot make the sandbox: {0}")]
+    Broken(#[from] Broken),
+    #[error("its supervisor was not ready within {READY_WITHIN:?}")]
+    NotInTime,
+    #[error("cannot set the limits of the sandbox")]
+    Limits(#[source] io::Error),
+    #[error("cannot talk to its supervisor")]
+    Link(#[source] io::Error),
+    #[error("the spawner answered something else")]
+    Confused,
+}
+
+/// What was found of a sandbox.
+#[derive(Debug)]
+pub(super) enum Found {
+    Link(Link),
+    Nothing { rebooted: bool },
+}
+
+impl Machine {
+    pub(super) fn new(spawner: Spawner, posture: &Posture, settings: &Settings) -> Self {
+        Self {
+            spawner,
+            folder: settings.folder.clone(),
+            key: settings.key.clone(),
+            has_limits: matches!(posture.limits, Limits::Cgroups { .. }),
+            has_users: posture.identity == Identity::Apart,
+        }
+    }
+
+    /// Refuses what cannot be made here.
+    pub(super) fn check(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        let Resources { millicores, memory, disk: _ } = spec.resources;
+        if !self.has_limits && (millicores.is_some() || memory.is_some()) {
+            return Err(SandboxError::Invalid(SOFT.to_owned()));
+        }
+        check_kind(spec)?;
+        if spec.command.is_empty() {
+            return Ok(());
+        }
+        let command = ExecSpec { command: spec.command.clone(), ..ExecSpec::default() };
+        self.check_command(spec, &command)
+    }
+
+    /// Refuses a command that cannot be run here.
+    pub(super) fn check_command(
+        &self,
+        sandbox: &SandboxSpec,
+        spec: &ExecSpec,
+    ) -> Result<(), SandboxError> {
+        if user(spec)? == User::Root && !self.has_users {
+            return Err(SandboxError::Invalid(ONE_USER.to_owned()));
+        }
+        check_size(sandbox, spec)
+    }
+
+    /// Starts the supervisor of a sandbox and connects to it.
+    pub(super) async fn make(
+        &self,
+        sandbox: &Sandbox,
+        defaults: Defaults,
+    ) -> Result<Link, MachineError> {
+        let spec = BodySpec {
+            sandbox: sandbox.id.to_string(),
+            secret: self.secret(&sandbox.id),
+            hostname: "sandbox".to_owned(),
+            max_processes: defaults.processes,
+            max_open_files: defaults.open_files,
+            image: Image::Host,
+        };
+        let (answer, fds) = self.spawner.sandbox(SandboxOrder::Make(Box::new(spec))).await?;
+        let SandboxAnswer::Body { cgroup } = settle(answer)? else {
+            return Err(MachineError::Confused);
+        };
+        let mut fds = fds.into_iter();
+        let control = fds.next().ok_or(EngineError::MissingDescriptors)?;
+        let group = Group::new(cgroup, fds.collect())?;
+        group.limit(&sandbox.spec.resources, defaults).map_err(MachineError::Limits)?;
+        let control = Control::from_fd(control).map_err(MachineError::Link)?;
+        match timeout(READY_WITHIN, control.receive()).await {
+            Ok(report) => match report? {
+                Report::Ready => {}
+                Report::Broken(broken) => return Err(broken.into()),
+                Report::Exited { .. } => return Err(MachineError::Confused),
+            },
+            Err(_elapsed) => return Err(MachineError::NotInTime),
+        }
+        self.connect(&sandbox.id)
+    }
+
+    /// Finds the supervisor that a daemon before this one has left, if it lives.
+    pub(super) async fn open(&self, id: &SandboxId) -> Result<Found, MachineError> {
+        match self.look(id).await? {
+            (SandboxAnswer::Body { .. }, _) => Ok(Found::Link(self.connect(id)?)),
+            (SandboxAnswer::NoBody { rebooted }, _) => Ok(Found::Nothing { rebooted }),
+            (
+                SandboxAnswer::Done | SandboxAnswer::List { .. } | SandboxAnswer::Failed { .. },
+                _,
+            ) => Err(MachineError::Confused),
+        }
+    }
+
+    /// Opens the control group of a sandbox that lives.
+    pub(super) async fn group(&self, id: &SandboxId) -> Result<Group, MachineError> {
+        match self.look(id).await? {
+            (SandboxAnswer::Body { cgroup }, fds) => Ok(Group::new(cgroup, fds)?),
+            _ => Err(MachineError::Confused),
+        }
+    }
+
+    async fn look(&self, id: &SandboxId) -> Result<(SandboxAnswer, Vec<OwnedFd>), MachineError> {
+        let order = SandboxOrder::Open { sandbox: id.to_string() };
+        let (answer, fds) = self.spawner.sandbox(order).await?;
+        Ok((settle(answer)?, fds))
+    }
+
+    fn connect(&self, id: &SandboxId) -> Result<Link, MachineError> {
+        let folder = self.folder.join(id.as_str());
+        Link::open(&folder, folder::SOCKET, self.secret(id)).map_err(MachineError::Link)
+    }
+
+    /// Ends every process of a sandbox and keeps its files.
+    pub(super) async fn end(&self, id: &SandboxId) -> Result<(), MachineError> {
+        self.done(SandboxOrder::End { sandbox: id.to_string() }).await
+    }
+
+    /// Ends every process of a sandbox and removes its files.
+    pub(super) async fn remove(&self, name: &str) -> Result<(), MachineError> {
+        self.done(SandboxOrder::Remove { sandbox: name.to_owned() }).await
+    }
+
+    async fn done(&self, order: SandboxOrder) -> Result<(), MachineError> {
+        let (answer, _) = self.spawner.sandbox(order).await?;
+        settle(answer).map(drop)
+    }
+
+    /// Names what has files or processes here.
+    pub(super) async fn list(&self) -> Result<Vec<String>, MachineError> {
+        let (answer, _) = self.spawner.sandbox(SandboxOrder::List).await?;
+        match settle(answer)? {
+            SandboxAnswer::List { sandboxes } => Ok(sandboxes),
+            SandboxAnswer::Body { .. }
+            | SandboxAnswer::NoBody { .. }
+            | SandboxAnswer::Done
+            | SandboxAnswer::Failed { .. } => Err(MachineError::Confused),
+        }
+    }
+
+    /// Returns what a supervisor wrote down. Without a journal that is nothing.
+    pub(super) async fn journal(&self, id: &SandboxId) -> Vec<Record> {
+        let path = self.folder.join(id.as_str()).join(folder::JOURNAL);
+        let read = tokio::task::spawn_blocking(move || std::fs::read(path)).await;
+        match read.map_err(io::Error::other).and_then(|read| read) {
+            Ok(bytes) => journal::read(&bytes),
+            Err(error) => {
+                tracing::debug!(sandbox = %id, %error, "no journal");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Has the output of a command on disk before its end is told.
+    pub(super) async fn sync_outputs(&self, id: &SandboxId, exec: &ExecId) -> io::Result<()> {
+        let folder = self.folder.join(id.as_str()).join(folder::OUTPUTS);
+        let files = ["stdout", "stderr"].map(|s| folder.join(format!("{exec}.{s}.log")));
+        tokio::task::spawn_blocking(move || files.iter().try_for_each(|file| sync(file)))
+            .await
+            .map_err(io::Error::other)?
+    }
+
+    fn secret(&self, id: &SandboxId) -> Secret {
+        let mut hash = Sha256::new();
+        hash.update(self.key.0);
+        hash.update(id.as_str());
+        Secret(hash.finalize().into())
+    }
+}
+
+fn settle(answer: SandboxAnswer) -> Result<SandboxAnswer, MachineError> {
+    match answer {
+        SandboxAnswer::Failed { broken } => Err(broken.into()),
+        other => Ok(other),
+    }
+}
+
+fn sync(path: &Path) -> io::Result<()> {
+    match std::fs::File::open(path) {
+        Ok(file) => file.sync_data(),
+        // A command that never ran has written nothing.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Refuses what no machine makes yet.
+fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
+    let refuse = |what: &str| Err(SandboxError::Invalid(what.to_owned()));
+    if spec.image != HOST {
+        return refuse("this server makes sandboxes of the image \"host\" only");
+    }
+    if !spec.companions.is_empty() {
+        return refuse("companions are not supported by this server");
+    }
+    if !spec.mounts.is_empty() || !spec.copies.is_empty() || !spec.tools.is_empty() {
+        return refuse("mounts, copies and builtin tools are not supported by this server");
+    }
+    if !spec.ports.is_empty() {
+        return refuse("published ports are not supported by this server");
+    }
+    Ok(())
+}
+
+/// Refuses a command that cannot be told to a supervisor.
+fn check_size(sandbox: &SandboxSpec, spec: &ExecSpec) -> Result<(), SandboxError> {
+    if spec.command.is_empty() {
+        return Err(SandboxError::Invalid("a command needs at least a program".to_owned()));
+    }
+    let env: usize = environment(&sandbox.env, spec).iter().map(|text| text.len() + 4).sum();
+    let size = env + spec.command.iter().map(|text| text.len() + 4).sum::<usize>();
+    if size + spec.working_directory.len() > MAX_COMMAND {
+        return Err(SandboxError::Invalid(format!(
+            "the command and its environment take {size} bytes, and may take {MAX_COMMAND}: put \
+             what is large into a file of the sandbox"
+        )));
+    }
+    let texts = spec.command.iter().chain(spec.env.keys()).chain(spec.env.values());
+    if texts.chain([&spec.working_directory]).any(|text| text.contains('\0')) {
+        return Err(SandboxError::Invalid("a command cannot hold the character zero".to_owned()));
+    }
+    Ok(())
+}
+
+/// Puts a command into the words of a supervisor.
+pub(super) fn start(
+    sandbox: &SandboxSpec,
+    name: &str,
+    spec: &ExecSpec,
+    keep: u64,
+) -> Result<Start, SandboxError> {
+    Ok(Start {
+        exec: name.to_owned(),
+        argv: spec.command.clone(),
+        env: environment(&sandbox.env, spec),
+        directory: match spec.working_directory.as_str() {
+            "" => isolate::plan::WORKSPACE.to_owned(),
+            directory => directory.to_owned(),
+        },
+        user: user(spec)?,
+        keep,
+    })
+}
+
+fn user(spec: &ExecSpec) -> Result<User, SandboxError> {
+    let plain = |user| User::Plain { user, group: user };
+    match spec.user.as_deref() {
+        None | Some("agbox") => Ok(plain(isolate::plan::INSIDE_USER)),
+        Some("root" | "0") => Ok(User::Root),
+        Some(other) => match other.parse::<u16>() {
+            Ok(number) => Ok(plain(number.into())),
+            Err(_) => Err(SandboxError::Invalid(format!(
+                "there is no user {other:?}: use agbox, root or a number"
+            ))),
+        },
+    }
+}
+
+/// The command's own variables win over the sandbox's, and those over what everybody has.
+fn environment(sandbox: &Variables, spec: &ExecSpec) -> Vec<String> {
+    let home = if matches!(spec.user.as_deref(), Some("root" | "0")) {
+        "/root"
+    } else {
+        isolate::plan::HOME
+    };
+    let base = [("HOME", home), ("LANG", "C.UTF-8"), ("PATH", PATH)];
+    let mut all: std::collections::BTreeMap<&str, &str> = base.into_iter().collect();
+    all.extend(
+        sandbox.iter().chain(&spec.env).map(|(name, value)| (name.as_str(), value.as_str())),
+    );
+    all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(pairs: &[(&str, &str)]) -> Variables {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_commands_own_variables_win_over_those_of_the_sandbox() {
+        let spec = ExecSpec { env: variables(&[("A", "exec")]), ..ExecSpec::default() };
+        let env = environment(&variables(&[("A", "box"), ("PATH", "/bin")]), &spec);
+        assert_eq!(env, ["A=exec", "HOME=/home/agbox", "LANG=C.UTF-8", "PATH=/bin"]);
+    }
+
+    #[test]
+    fn a_command_that_no_supervisor_could_be_told_is_refused() {
+        let command = |texts: &[&str]| ExecSpec {
+            command: texts.iter().map(ToString::to_string).collect(),
+            ..ExecSpec::default()
+        };
+        let large = "x".repeat(MAX_COMMAND);
+        let refused = [command(&[]), command(&["a\0b"]), command(&["echo", &large])];
+        for spec in refused {
+            let answer = check_size(&SandboxSpec::default(), &spec);
+            assert!(matches!(answer, Err(SandboxError::Invalid(_))), "{answer:?}");
+        }
+        check_size(&SandboxSpec::default(), &command(&["true"])).unwrap();
+    }
+}

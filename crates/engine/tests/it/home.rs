@@ -1,0 +1,170 @@
+//! A node with sandboxes: its data directory, and what is started over it, once or again.
+
+use std::{path::PathBuf, time::Duration};
+
+use engine::{
+    Engine, Settings,
+    languages::Languages,
+    posture::Limits,
+    sandboxes::{self, Defaults, Key, Sandboxes, Started},
+};
+use harness::{SpawnerProcess, remove_sandboxes, start_spawner_of_sandboxes};
+use model::{
+    event::{EventKind, Sequence},
+    exec::{ExecEnd, ExecState},
+    ids::{ExecId, Tenant},
+    life::Phase,
+    sandbox::{Sandbox, WhenStopped},
+    spec::{ExecSpec, SandboxSpec},
+};
+use store::Store;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+/// Longer than anything takes that works.
+const SOON: Duration = Duration::from_secs(20);
+
+/// What outlives a server. Everything in it is removed at the end.
+pub(crate) struct Home {
+    data: TempDir,
+}
+
+/// A server over a home.
+pub(crate) struct Server {
+    pub(crate) engine: Engine,
+    pub(crate) sandboxes: Sandboxes,
+    pub(crate) store: Store,
+    spawner: SpawnerProcess,
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let removed = remove_sandboxes(&self.folder());
+        assert!(removed.is_ok() || std::thread::panicking(), "{removed:?}");
+    }
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self { data: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.data.path().join("sandboxes")
+    }
+
+    pub(crate) async fn start(&self) -> Server {
+        self.start_with(Defaults::default()).await
+    }
+
+    pub(crate) async fn start_with(&self, defaults: Defaults) -> Server {
+        let (socket, spawner) = start_spawner_of_sandboxes(&self.folder()).unwrap();
+        let languages = Languages::installed().only(&["shell"]);
+        let settings = Settings { languages, ..Settings::default() };
+        let engine = Engine::start(settings, socket.into_fd()).await.unwrap();
+        let store = Store::open(&self.data.path().join("store.db")).unwrap();
+        let settings = sandboxes::Settings {
+            node: "node_1".parse().unwrap(),
+            folder: self.folder(),
+            key: Key([7; 32]),
+            defaults,
+        };
+        let sandboxes = engine.open_sandboxes(store.clone(), settings).await.unwrap();
+        Server { engine, sandboxes, store, spawner }
+    }
+}
+
+pub(crate) fn tenant() -> Tenant {
+    "default".parse().unwrap()
+}
+
+pub(crate) fn host() -> SandboxSpec {
+    SandboxSpec { image: "host".to_owned(), ..SandboxSpec::default() }
+}
+
+pub(crate) fn shell(script: &str) -> ExecSpec {
+    let command = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+    ExecSpec { command, ..ExecSpec::default() }
+}
+
+impl Server {
+    /// Whether the kernel can limit, freeze and kill a sandbox. An ordinary user may do without.
+    pub(crate) fn has_cgroups(&self) -> bool {
+        matches!(self.engine.posture().limits, Limits::Cgroups { .. })
+    }
+
+    /// Ends the server as a crash does: the spawner at once, the rest without a word to anybody.
+    pub(crate) async fn crash(mut self) {
+        self.spawner.kill().unwrap();
+        self.sandboxes.close();
+        self.store.close().await;
+    }
+
+    /// Ends the server in order. Sandboxes go on.
+    pub(crate) async fn end(mut self) {
+        self.sandboxes.close();
+        self.engine.close();
+        self.spawner.wait().unwrap();
+        self.store.close().await;
+    }
+
+    /// Creates a sandbox and waits until it is ready.
+    pub(crate) async fn ready(&self) -> Sandbox {
+        let sandbox = self.sandboxes.create(&tenant(), None, host()).await.unwrap();
+        self.until(sandbox.id.as_str(), Phase::Active).await
+    }
+
+    /// Follows a sandbox until it is in this phase.
+    pub(crate) async fn until(&self, name: &str, phase: Phase) -> Sandbox {
+        let mut events = self.sandboxes.events(&tenant(), name, Sequence::ZERO).await.unwrap();
+        loop {
+            let now = self.sandboxes.get(&tenant(), name).await.unwrap();
+            if now.life.phase == phase {
+                return now;
+            }
+            assert!(
+                now.life.phase != Phase::Failed || phase == Phase::Failed,
+                "{:?}",
+                now.life.failure
+            );
+            timeout(SOON, events.next()).await.expect("no event in time").unwrap();
+        }
+    }
+
+    pub(crate) async fn start(&self, sandbox: &Sandbox, spec: ExecSpec) -> Started {
+        let name = sandbox.id.as_str();
+        self.sandboxes.start_exec(&tenant(), name, None, spec, WhenStopped::Refuse).await.unwrap()
+    }
+
+    /// Runs a command to its end.
+    pub(crate) async fn run(&self, sandbox: &Sandbox, script: &str) -> (ExecEnd, String) {
+        let started = self.start(sandbox, shell(script)).await;
+        let end = self.end_of(&started.exec.id).await;
+        (end, std::fs::read_to_string(started.stdout).unwrap())
+    }
+
+    /// Waits for the end of a command.
+    pub(crate) async fn end_of(&self, exec: &ExecId) -> ExecEnd {
+        let at = self.sandboxes.exec(&tenant(), exec).await.unwrap();
+        let name = at.exec.sandbox.to_string();
+        let mut events = self.sandboxes.events(&tenant(), &name, Sequence::ZERO).await.unwrap();
+        loop {
+            let now = self.sandboxes.exec(&tenant(), exec).await.unwrap();
+            if let ExecState::Ended(end) = now.exec.life.state {
+                return end;
+            }
+            timeout(SOON, events.next()).await.expect("no event in time").unwrap();
+        }
+    }
+
+    /// Returns what has happened so far.
+    pub(crate) async fn history(&self, sandbox: &Sandbox) -> Vec<EventKind> {
+        let name = sandbox.id.as_str();
+        let mut events = self.sandboxes.events(&tenant(), name, Sequence::ZERO).await.unwrap();
+        let mut history = Vec::new();
+        while let Some(event) = events.next_known().await.unwrap() {
+            history.push(event.kind);
+        }
+        history
+    }
+}

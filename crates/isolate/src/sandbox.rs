@@ -1,0 +1,114 @@
+//! What the daemon asks of the spawner about long-lived sandboxes, and what it is told.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    plan::{Broken, Rights},
+    supervisor::wire::Secret,
+    wire::CgroupFile,
+};
+
+/// An order about one sandbox. Every order is answered, by the number that it came with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SandboxOrder {
+    /// Starts a supervisor in new namespaces, over the files that are there, or new ones.
+    Make(Box<BodySpec>),
+    /// Finds the supervisor that an earlier server left.
+    Open { sandbox: String },
+    /// Ends every process. The files stay.
+    End { sandbox: String },
+    /// Ends every process and removes the files.
+    Remove { sandbox: String },
+    /// Names every sandbox that has files or processes here.
+    List,
+}
+
+/// What a sandbox is to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BodySpec {
+    pub sandbox: String,
+    pub secret: Secret,
+    pub hostname: String,
+    pub max_processes: u32,
+    pub max_open_files: u32,
+    pub image: Image,
+}
+
+/// What the root of a sandbox is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Image {
+    /// The machine's own programs.
+    Host,
+    /// Layers in the folder of images, lowest first.
+    Layers(Vec<String>),
+}
+
+/// The most layers that an image has: more than any overlay needs, and than a packet carries.
+pub const MAX_LAYERS: usize = 128;
+
+/// Everything init needs to know to become the supervisor of a sandbox. With it come the image's
+/// root, the sandbox's own files, the layers of its image, the folder for output, the journal, the socket to listen on, then
+/// the descriptors of control groups: those to join, its own, the folder for groups of commands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxPlan {
+    pub sandbox: String,
+    pub secret: Secret,
+    pub hostname: String,
+    /// Entries of `/proc` that user code must not read.
+    pub masked: Vec<String>,
+    pub rights: Rights,
+    /// The filter for the supervisor itself, which commands inherit below their own.
+    pub filter: Vec<u8>,
+    /// How many layers the image has. None: it is the machine's own.
+    pub layers: usize,
+    /// How many `cgroup.procs` descriptors come for commands, and as many for the supervisor.
+    pub groups: usize,
+    pub has_leaves: bool,
+}
+
+/// What the spawner answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SandboxAnswer {
+    /// A supervisor lives, or is on its way. After `Make` the first descriptor is the socket on
+    /// which it says whether it is ready; the others are the files of its control group.
+    Body {
+        cgroup: Vec<CgroupFile>,
+    },
+    /// No supervisor lives. `rebooted`: the one there was belonged to an earlier boot.
+    NoBody {
+        rebooted: bool,
+    },
+    Done,
+    List {
+        sandboxes: Vec<String>,
+    },
+    Failed {
+        broken: Broken,
+    },
+}
+
+/// Whether a text can name a sandbox: it becomes the name of folders and control groups.
+pub fn is_good_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
+}
+
+/// Where a sandbox of an image has what it has written, and what the overlay works with.
+pub const UPPER: &str = "upper";
+pub const WORK: &str = "work";
+
+/// The folders of the root that a sandbox can write to, besides `/tmp`.
+pub const WRITABLE: [&str; 4] = ["home", "root", "var", "workspace"];
+
+/// The names in the folder of a sandbox.
+pub mod folder {
+    /// Where the output of commands is, two files for each.
+    pub const OUTPUTS: &str = "out";
+    pub const JOURNAL: &str = "journal";
+    /// Where the supervisor listens.
+    pub const SOCKET: &str = "socket";
+    /// Where to find the supervisor's process.
+    pub const BODY: &str = "body";
+    /// What the sandbox itself has written.
+    pub const FILES: &str = "files";
+}

@@ -1,0 +1,283 @@
+//! Long-lived sandboxes, as the spawner knows them. They outlive it: what it needs to know of them
+//! is in their folders and in the kernel, and a new spawner finds it there.
+
+mod files;
+mod identity;
+mod make;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    os::fd::OwnedFd,
+    path::PathBuf,
+};
+
+use rustix::{
+    event::epoll::{self, EventFlags},
+    io::Errno,
+    process::{Pid, Signal, WaitStatus, pidfd_send_signal},
+};
+
+use super::{About, Spawner, SpawnerError, doing, ids::Blocks};
+use crate::{
+    cgroup::{Cgroups, Places},
+    failpoint,
+    init::exit_of,
+    plan::{Broken, Exit, Step},
+    sandbox::{SandboxAnswer, SandboxOrder, is_good_name},
+    sys::{self, process::Fork},
+    wire::Notice,
+};
+use files::Folder;
+use identity::{Identified, Marks};
+
+/// What the spawner needs to know of sandboxes at its start.
+#[derive(Clone, Debug)]
+pub struct SandboxSettings {
+    /// The folder in which each sandbox has its own.
+    pub folder: PathBuf,
+    /// The folder in which each layer of images has its own.
+    pub layers: PathBuf,
+    /// The user who talks to supervisors. `None`: the one user who runs the server.
+    pub daemon: Option<u32>,
+}
+
+/// Every sandbox that has a supervisor.
+#[derive(Debug)]
+pub(super) struct Sandboxes {
+    folder: Folder,
+    layers: PathBuf,
+    daemon: Option<u32>,
+    /// Where new ones get their control groups.
+    cgroups: Option<Cgroups>,
+    blocks: Blocks,
+    filter: Vec<u8>,
+    living: HashMap<String, Living>,
+    /// Names of the living, by the number that their events have.
+    numbers: HashMap<u64, String>,
+    next_number: u64,
+    /// What is to be done when the last process is gone.
+    waiting: HashMap<String, Vec<(u64, Then)>>,
+    /// Processes that remove files, and which order each is for.
+    workers: HashMap<Pid, u64>,
+}
+
+/// A sandbox whose supervisor lives, or is about to be cleared away.
+#[derive(Debug)]
+struct Living {
+    pidfd: OwnedFd,
+    places: Option<Places>,
+    /// The first of its users. `None`: all sandboxes share one.
+    block: Option<u32>,
+}
+
+/// What becomes of a sandbox whose processes are gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Keep,
+    Remove,
+}
+
+impl Sandboxes {
+    /// Opens the folder of sandboxes and finds those that live.
+    pub(super) fn open(
+        settings: &SandboxSettings,
+        cgroups: Option<&Cgroups>,
+    ) -> Result<Self, SpawnerError> {
+        let folder = Folder::open(&settings.folder).map_err(doing("open the sandboxes' folder"))?;
+        let name = folder.lasting_name().map_err(doing("name the sandboxes' cgroups"))?;
+        let cgroups = cgroups.map(|cgroups| cgroups.beside(&name)).transpose();
+        Ok(Self {
+            folder,
+            layers: settings.layers.clone(),
+            daemon: settings.daemon,
+            cgroups: cgroups.map_err(doing("make the sandboxes' cgroups"))?,
+            blocks: Blocks::default(),
+            filter: crate::seccomp::for_supervisor(),
+            living: HashMap::new(),
+            numbers: HashMap::new(),
+            next_number: 0,
+            waiting: HashMap::new(),
+            workers: HashMap::new(),
+        })
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: BTreeSet<String> = self.folder.names().into_iter().collect();
+        if let Some(cgroups) = &self.cgroups {
+            names.extend(cgroups.places().names());
+        }
+        names.into_iter().filter(|name| is_good_name(name)).collect()
+    }
+}
+
+impl Spawner {
+    /// Finds every sandbox that lives: its users are taken, and its end is to be seen.
+    pub(super) fn adopt_sandboxes(&mut self) -> Result<(), SpawnerError> {
+        let Some(sandboxes) = &self.sandboxes else { return Ok(()) };
+        for name in sandboxes.names() {
+            let Some(sandboxes) = &mut self.sandboxes else { return Ok(()) };
+            let Identified::Alive { pidfd, marks, block } =
+                identity::find(&sandboxes.folder, &name)
+            else {
+                continue;
+            };
+            if let Some(block) = block {
+                sandboxes.blocks.take_this(block);
+            }
+            self.add_sandbox(&name, pidfd, marks.places, block)?;
+        }
+        Ok(())
+    }
+
+    fn add_sandbox(
+        &mut self,
+        name: &str,
+        pidfd: OwnedFd,
+        places: Option<Places>,
+        block: Option<u32>,
+    ) -> Result<(), SpawnerError> {
+        let Some(sandboxes) = &mut self.sandboxes else { return Ok(()) };
+        sandboxes.next_number += 1;
+        let number = sandboxes.next_number;
+        epoll::add(&self.events, &pidfd, About::Sandbox(number).data(), EventFlags::IN)
+            .map_err(doing("watch a sandbox"))?;
+        sandboxes.numbers.insert(number, name.to_owned());
+        sandboxes.living.insert(name.to_owned(), Living { pidfd, places, block });
+        Ok(())
+    }
+
+    pub(super) fn obey_about_sandbox(&mut self, ticket: u64, order: SandboxOrder) {
+        let at_once = match order {
+            SandboxOrder::Make(spec) => self.make_sandbox(&spec),
+            SandboxOrder::Open { sandbox } => self.open_sandbox(&sandbox),
+            SandboxOrder::End { sandbox } => return self.end_sandbox(&sandbox, ticket, Then::Keep),
+            SandboxOrder::Remove { sandbox } => {
+                return self.end_sandbox(&sandbox, ticket, Then::Remove);
+            }
+            SandboxOrder::List => {
+                let sandboxes = self.sandboxes.as_ref().map(Sandboxes::names).unwrap_or_default();
+                Ok((SandboxAnswer::List { sandboxes }, Vec::new()))
+            }
+        };
+        match at_once {
+            Ok((answer, fds)) => self.post(&Notice::Sandbox { ticket, answer }, fds),
+            Err(broken) => self.refuse_about_sandbox(ticket, broken),
+        }
+    }
+
+    fn answer_about_sandbox(&mut self, ticket: u64, answer: SandboxAnswer) {
+        self.post(&Notice::Sandbox { ticket, answer }, Vec::new());
+    }
+
+    fn refuse_about_sandbox(&mut self, ticket: u64, broken: Broken) {
+        self.answer_about_sandbox(ticket, SandboxAnswer::Failed { broken });
+    }
+
+    fn open_sandbox(&mut self, name: &str) -> Result<(SandboxAnswer, Vec<OwnedFd>), Broken> {
+        let at = Broken::at(Step::Plan);
+        let sandboxes = self.sandboxes.as_ref().ok_or_else(|| at(Errno::NOSYS))?;
+        let Some(living) = sandboxes.living.get(name) else {
+            let rebooted =
+                is_good_name(name) && identity::is_of_another_boot(&sandboxes.folder, name);
+            return Ok((SandboxAnswer::NoBody { rebooted }, Vec::new()));
+        };
+        let files = match &living.places {
+            Some(places) => places.open(name).and_then(|group| group.files()).map_err(at)?,
+            None => Vec::new(),
+        };
+        let (cgroup, fds) = files.into_iter().unzip();
+        Ok((SandboxAnswer::Body { cgroup }, fds))
+    }
+
+    /// Ends every process of a sandbox. What comes then is done when they are gone.
+    fn end_sandbox(&mut self, name: &str, ticket: u64, then: Then) {
+        let Some(sandboxes) = self.sandboxes.as_mut().filter(|_| is_good_name(name)) else {
+            let broken = Broken { step: Step::Plan, errno: libc::EINVAL };
+            return self.refuse_about_sandbox(ticket, broken);
+        };
+        match sandboxes.living.get(name) {
+            Some(living) => {
+                kill(name, living);
+                failpoint::pass("d.killed");
+                sandboxes.waiting.entry(name.to_owned()).or_default().push((ticket, then));
+            }
+            None => self.clear_sandbox(name, None, ticket, then),
+        }
+    }
+
+    /// The supervisor has ended, and with it every process of the sandbox.
+    pub(super) fn sandbox_ended(&mut self, number: u64) {
+        let Some(sandboxes) = &mut self.sandboxes else { return };
+        let Some(name) = sandboxes.numbers.remove(&number) else { return };
+        let Some(living) = sandboxes.living.remove(&name) else { return };
+        if let Some(block) = living.block {
+            sandboxes.blocks.give_back(block);
+        }
+        // Without an order it is cleared away when one comes; its groups are empty until then.
+        for (ticket, then) in sandboxes.waiting.remove(&name).unwrap_or_default() {
+            self.clear_sandbox(&name, living.places.as_ref(), ticket, then);
+        }
+    }
+
+    /// Removes the control groups of a sandbox without processes, and its files if that is wanted.
+    fn clear_sandbox(&mut self, name: &str, places: Option<&Places>, ticket: u64, then: Then) {
+        let Some(sandboxes) = &mut self.sandboxes else { return };
+        let written = Marks::read(&sandboxes.folder, name).and_then(|marks| marks.places);
+        let ours = sandboxes.cgroups.as_ref().map(Cgroups::places);
+        let all = places.into_iter().chain(&written).chain(&ours);
+        let removed = all.map(|places| places.remove(name)).collect::<Result<Vec<()>, Errno>>();
+        if let Err(errno) = removed {
+            return self.refuse_about_sandbox(ticket, Broken::at(Step::Cgroup)(errno));
+        }
+        failpoint::pass("d.cgroup_removed");
+        match then {
+            Then::Keep => self.answer_about_sandbox(ticket, SandboxAnswer::Done),
+            Then::Remove => self.remove_files(name, ticket),
+        }
+    }
+
+    /// Removes the folder of a sandbox in a process of its own: there may be very much in it.
+    fn remove_files(&mut self, name: &str, ticket: u64) {
+        let Some(sandboxes) = &mut self.sandboxes else { return };
+        match sys::process::fork(0) {
+            Ok(Fork::Child) => {
+                let code = match sandboxes.folder.remove(name) {
+                    Ok(()) => 0,
+                    Err(errno) => errno.raw_os_error(),
+                };
+                sys::process::exit_now(code)
+            }
+            Ok(Fork::Parent { child, pidfd: _ }) => {
+                sandboxes.workers.insert(child, ticket);
+            }
+            Err(errno) => self.refuse_about_sandbox(ticket, Broken::at(Step::Fork)(errno)),
+        }
+    }
+
+    /// Notes the end of a process that removed files, if it was one.
+    pub(super) fn worker_ended(&mut self, pid: Pid, status: WaitStatus) {
+        let worker = self.sandboxes.as_mut().and_then(|sandboxes| sandboxes.workers.remove(&pid));
+        let Some(ticket) = worker else { return };
+        match exit_of(status) {
+            Some(Exit::Code(0)) => {
+                failpoint::pass("d.files_removed");
+                self.answer_about_sandbox(ticket, SandboxAnswer::Done);
+            }
+            Some(Exit::Code(errno)) => {
+                self.refuse_about_sandbox(ticket, Broken { step: Step::Writable, errno });
+            }
+            Some(Exit::Signal(_)) | None => {
+                let broken = Broken { step: Step::Writable, errno: libc::EINTR };
+                self.refuse_about_sandbox(ticket, broken);
+            }
+        }
+    }
+}
+
+fn kill(name: &str, living: &Living) {
+    // Init's end takes the rest along; whoever is gone already needs no killing.
+    let _ = pidfd_send_signal(&living.pidfd, Signal::KILL);
+    if let Some(Ok(group)) = living.places.as_ref().map(|places| places.open(name)) {
+        let _ = group.kill();
+    }
+}
