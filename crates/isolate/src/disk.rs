@@ -175,6 +175,11 @@ pub enum DiskError {
     Full { wanted: u64, room: u64 },
     #[error("a volume of the kind {kind} cannot become smaller")]
     CannotShrink { kind: DiskKind },
+    #[error(
+        "volume {name} is in use, and to enlarge it meanwhile needs CAP_SYS_RESOURCE: stop its \
+         sandbox first"
+    )]
+    Busy { name: String },
     #[error("what a volume of the kind {kind} uses is not counted")]
     NotCounted { kind: DiskKind },
     #[error("the folder of volumes is used by another server")]
@@ -240,9 +245,11 @@ pub enum Reason {
 impl DiskError {
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Name | Self::TooSmall | Self::CannotShrink { .. } | Self::NotCounted { .. } => {
-                Reason::Refused
-            }
+            Self::Name
+            | Self::TooSmall
+            | Self::CannotShrink { .. }
+            | Self::Busy { .. }
+            | Self::NotCounted { .. } => Reason::Refused,
             Self::Exists { .. } => Reason::Exists,
             Self::Missing { .. } => Reason::Missing,
             Self::Full { .. } => Reason::Full,

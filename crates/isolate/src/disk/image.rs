@@ -23,6 +23,9 @@ const FOLDER: &str = "images";
 const MOUNTS: &str = "mounts";
 
 const BLOCK: u64 = 4096;
+/// The most blocks at the end of a file that may be left out, because a group of them would hold
+/// nothing but its own tables.
+const REST: u64 = 1024;
 
 /// No space that is kept for root, an inode for each 16 KiB, and nothing written that is zero in a
 /// new file anyway.
@@ -124,7 +127,11 @@ impl Images {
         }
         let root = self.mount_as_it_is(ground, name, file)?;
         if is_smaller(file, name)? {
-            enlarge_mounted(&root, file).map_err(failed("enlarge", name))?;
+            match enlarge_mounted(&root, file) {
+                // It stays as it is until nobody has it mounted.
+                Ok(()) | Err(Errno::PERM) => {}
+                Err(errno) => return Err(failed("enlarge", name)(errno)),
+            }
         }
         Ok(root)
     }
@@ -159,7 +166,8 @@ fn size_of(file: &OwnedFd, name: &str) -> Result<u64, DiskError> {
     Ok(fstat(file).map_err(failed("look at", name))?.st_size.unsigned_abs())
 }
 
-/// Whether the file system has fewer blocks than its file.
+/// Whether the file system has fewer blocks than its file, but for a rest that is too small to be
+/// of use to it.
 fn is_smaller(file: &OwnedFd, name: &str) -> Result<bool, DiskError> {
     /// Where the superblock is, and the two halves of the number of blocks in it.
     const SUPERBLOCK: u64 = 1024;
@@ -169,7 +177,7 @@ fn is_smaller(file: &OwnedFd, name: &str) -> Result<bool, DiskError> {
         read.map(|_| u64::from(u32::from_le_bytes(bytes))).map_err(failed("read", name))
     };
     let blocks = half(0x150)? << 32 | half(4)?;
-    Ok(blocks < size_of(file, name)? / BLOCK)
+    Ok(blocks + REST < size_of(file, name)? / BLOCK)
 }
 
 /// Lets a mounted file system be as large as its file. That needs `CAP_SYS_RESOURCE`.
@@ -207,7 +215,7 @@ impl Kind for Images {
 
     fn set_limit(&self, ground: &Ground, name: &str, limit: ByteCount) -> Result<(), DiskError> {
         let file = self.open_file(name)?;
-        {
+        let before = {
             let _lock = ground.lock()?;
             let size = size_of(&file, name)?;
             if limit.0 < size {
@@ -215,7 +223,8 @@ impl Kind for Images {
             }
             ground.require_room(limit.0 - size, self.promised()?)?;
             ftruncate(&file, limit.0).map_err(failed("enlarge", name))?;
-        }
+            size
+        };
         ground.after("image enlarged");
         let Some(device) = Device::existing(file.as_fd())? else {
             // The file system follows when it is mounted.
@@ -223,16 +232,21 @@ impl Kind for Images {
         };
         device.take_size_of_file()?;
         ground.after("image device enlarged");
-        drop(device);
         let root = self.open_volume(ground, name)?;
         match enlarge_mounted(&root, &file) {
             Err(Errno::PERM) => {}
             other => return other.map_err(failed("enlarge", name)),
         }
-        // Without the right for that, it is done as soon as nobody has it mounted.
-        drop(root);
+        // Without the right for that, it is done while nobody has it mounted.
+        drop((root, device));
         mounts::detach(self.mounts.as_fd(), name)?;
-        self.mount(ground, name, &file).map(drop)
+        self.mount(ground, name, &file)?;
+        if !is_smaller(&file, name)? {
+            return Ok(());
+        }
+        ftruncate(&file, before).map_err(failed("shrink", name))?;
+        Device::over(file.as_fd())?;
+        Err(DiskError::Busy { name: name.to_owned() })
     }
 
     fn usage(&self, ground: &Ground, name: &str) -> Result<Usage, DiskError> {

@@ -9,6 +9,7 @@ use isolate::{
 use rustix::{
     fs::{Mode, OFlags, openat},
     io::write,
+    thread::{CapabilitySet, capabilities},
 };
 
 use super::place::{
@@ -84,6 +85,23 @@ fn a_larger_limit_lets_more_in() {
         assert!(is_full(errno), "{kind}: {errno:?}");
         assert!((40 * MIB..=80 * MIB).contains(&wrote), "{kind}: {wrote}");
         assert_eq!(disks.usage(&name("volume")).unwrap().limit, Some(mib(96)), "{kind}");
+    });
+}
+
+#[test]
+fn an_image_in_use_grows_or_says_that_it_cannot() {
+    on_each(&[DiskKind::Image], |data, kind| {
+        let disks = open(data, kind);
+        let volume = disks.make(&name("volume"), mib(32)).unwrap();
+        let may_grow = capabilities(None).unwrap().effective.contains(CapabilitySet::SYS_RESOURCE);
+        let grown = disks.set_limit(&name("volume"), mib(96));
+        assert_eq!(grown.is_ok(), may_grow, "{grown:?}");
+        let expected = if may_grow { mib(96) } else { mib(32) };
+        assert_eq!(disks.usage(&name("volume")).unwrap().limit, Some(expected));
+        // It goes on all the same, here and for whoever opens it next.
+        let (wrote, errno) = fill(&volume, "file", 128 * MIB);
+        assert!(is_full(errno) && wrote <= expected.0, "{errno:?} after {wrote}");
+        disks.open_volume(&name("volume")).unwrap();
     });
 }
 
