@@ -1,6 +1,6 @@
 //! Places where a test lets a process of the server die. There are none in a release build.
 //!
-//! `RINGFENCE_FAILPOINT=e.row` ends the process that comes there, without unwinding; `e.row:3` the
+//! `RF_FAILPOINT=e.row` ends the process that comes there, without unwinding; `e.row:3` the
 //! third time that it does.
 
 /// Every place, in the order of a life. A test goes through them all.
@@ -47,7 +47,7 @@ pub fn pass(name: &'static str) {
     static ARMED: OnceLock<Option<(String, AtomicU32)>> = OnceLock::new();
     debug_assert!(ALL.contains(&name), "{name} is on no list");
     let armed = ARMED.get_or_init(|| {
-        let text = std::env::var("RINGFENCE_FAILPOINT").ok()?;
+        let text = std::env::var("RF_FAILPOINT").ok()?;
         let (name, times) = text.split_once(':').unwrap_or((&text, "1"));
         Some((name.to_owned(), AtomicU32::new(times.parse().ok()?)))
     });

@@ -234,7 +234,7 @@ impl Loss {
             "SANDBOX_FAILED" => Self::SandboxFailed,
             "SUPERVISOR_LOST" => Self::SupervisorLost,
             "HOST_REBOOTED" => Self::HostRebooted,
-            "NOT_STARTED" => Self::NotStarted,
+            "EXEC_RUN_FAILED" => Self::NotStarted,
             "DAEMON_RESTARTED" => Self::ServerRestarted,
             _ => Self::Unnamed,
         }

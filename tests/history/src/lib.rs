@@ -14,6 +14,7 @@ pub mod path;
 pub mod recorder;
 pub mod report;
 pub mod rule;
+pub mod show;
 
 mod floor;
 mod judge;

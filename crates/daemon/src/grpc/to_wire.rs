@@ -140,11 +140,11 @@ fn outcome(end: &ExecEnd) -> Outcome {
         }
         ExecEnd::Lost(loss) => {
             let (code, what) = match loss {
-                Loss::SandboxFailed => ("CONTAINER_NOT_RUNNING", "the sandbox failed"),
-                Loss::SandboxStopped => ("CONTAINER_NOT_RUNNING", "the sandbox was stopped"),
-                Loss::SandboxDeleted => ("CONTAINER_NOT_RUNNING", "the sandbox was deleted"),
-                Loss::SupervisorLost => ("DAEMON_RESTARTED", "its supervisor was lost"),
-                Loss::HostRebooted => ("DAEMON_RESTARTED", "the machine was started anew"),
+                Loss::SandboxFailed => ("SANDBOX_FAILED", "the sandbox failed"),
+                Loss::SandboxStopped => ("SANDBOX_STOPPED", "the sandbox was stopped"),
+                Loss::SandboxDeleted => ("SANDBOX_DELETED", "the sandbox was deleted"),
+                Loss::SupervisorLost => ("SUPERVISOR_LOST", "its supervisor was lost"),
+                Loss::HostRebooted => ("HOST_REBOOTED", "the machine was started anew"),
             };
             failed(0, code, format!("how the command ended cannot be known: {what}"))
         }

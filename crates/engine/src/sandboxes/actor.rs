@@ -64,6 +64,16 @@ enum Done {
     Removed(Result<(), MachineError>),
 }
 
+impl Done {
+    fn error(&self) -> Option<&MachineError> {
+        match self {
+            Self::Made(done) => done.as_ref().err(),
+            Self::Found(done) => done.as_ref().err(),
+            Self::Ended(done) | Self::Removed(done) => done.as_ref().err(),
+        }
+    }
+}
+
 /// What the task knows of the sandbox's processes.
 #[derive(Debug)]
 enum Presence {
@@ -263,6 +273,9 @@ impl Actor {
 
     async fn finish(&mut self, done: Done) {
         let id = self.sandbox.id.clone();
+        if done.error().is_some_and(MachineError::is_our_own_end) {
+            return self.is_over = true;
+        }
         match done {
             Done::Made(Ok(link)) | Done::Found(Ok(Found::Link(link))) => {
                 failpoint::pass("c.connected");

@@ -87,6 +87,13 @@ pub(super) enum MachineError {
     Confused,
 }
 
+impl MachineError {
+    /// Whether the spawner is gone, and with it this server: then nothing is known of the sandbox.
+    pub(super) fn is_our_own_end(&self) -> bool {
+        matches!(self, Self::Engine(EngineError::SpawnerGone | EngineError::Socket(_)))
+    }
+}
+
 /// What was found of a sandbox.
 #[derive(Debug)]
 pub(super) enum Found {

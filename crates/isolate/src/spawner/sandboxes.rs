@@ -241,11 +241,8 @@ impl Spawner {
         let Some(sandboxes) = &mut self.sandboxes else { return };
         match sys::process::fork(0) {
             Ok(Fork::Child) => {
-                let code = match sandboxes.folder.remove(name) {
-                    Ok(()) => 0,
-                    Err(errno) => errno.raw_os_error(),
-                };
-                sys::process::exit_now(code)
+                let removed = sandboxes.folder.alone().and_then(|folder| folder.remove(name));
+                sys::process::exit_now(removed.err().map_or(0, Errno::raw_os_error))
             }
             Ok(Fork::Parent { child, pidfd: _ }) => {
                 sandboxes.workers.insert(child, ticket);

@@ -22,6 +22,7 @@ use rustix::{
 use crate::{
     plan::INSIDE_USER,
     sandbox::{Image, UPPER, WORK, WRITABLE, folder},
+    sys,
 };
 
 /// The folder in which each sandbox has its own.
@@ -95,6 +96,11 @@ impl Folder {
         let socket = make_socket(&sandbox, owners.daemon)?;
         let files = make_files(&sandbox, image, owners.on_disk)?;
         Ok(Parts { outputs, journal, socket, files })
+    }
+
+    /// In a forked child: the folder, and no other descriptor.
+    pub(super) fn alone(&self) -> Result<Self, Errno> {
+        sys::process::keep_only(self.0.as_fd()).map(Self)
     }
 
     /// Removes a sandbox with everything in it. It may be gone already.

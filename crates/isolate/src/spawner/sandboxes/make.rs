@@ -172,12 +172,14 @@ fn own(folder: &OwnedFd, users: Option<&OwnedFd>) -> Result<OwnedFd, Errno> {
 
 /// Makes a user namespace that only says whose the files on disk are.
 fn users_of(block: u32) -> Result<OwnedFd, Errno> {
-    let (wait, go) = pipe_with(PipeFlags::CLOEXEC)?;
+    // Its other end is closed when this returns.
+    let (wait, _go) = pipe_with(PipeFlags::CLOEXEC)?;
     match sys::process::fork(sys::process::USER_NAMESPACE)? {
         Fork::Child => {
             // It is only there to be looked at, and ends when it was, or when nobody will.
-            sys::process::let_go(go.as_fd());
-            let _ = rustix::io::read(&wait, &mut [0; 1]);
+            if let Ok(wait) = sys::process::keep_only(wait.as_fd()) {
+                let _ = rustix::io::read(&wait, &mut [0; 1]);
+            }
             sys::process::exit_now(0)
         }
         Fork::Parent { child, pidfd: _ } => {
