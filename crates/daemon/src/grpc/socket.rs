@@ -82,9 +82,10 @@ fn prepare(directory: &Path, group: Option<u32>) -> Result<(), SocketError> {
     match fs::symlink_metadata(directory) {
         Ok(found) => {
             let is_ours = found.is_dir() && found.uid() == geteuid().as_raw();
+            let of_others = found.mode() & 0o077;
             let is_right = match group {
-                None => found.mode() & 0o077 == 0,
-                Some(group) => found.mode() & 0o077 == 0o010 && found.gid() == group,
+                None => of_others == 0,
+                Some(group) => of_others == 0o010 && found.gid() == group,
             };
             if is_ours && is_right {
                 return Ok(());
