@@ -32,7 +32,11 @@ impl Client {
     }
 
     pub(crate) async fn all(&mut self) -> anyhow::Result<Vec<SandboxView>> {
-        let (call, wire) = list(Which::All);
+        self.listed(Which::All).await
+    }
+
+    async fn listed(&mut self, which: Which) -> anyhow::Result<Vec<SandboxView>> {
+        let (call, wire) = list(which);
         match self.must(call, wire).await? {
             Answer::Sandboxes(views) => Ok(views),
             other => bail!("not a list: {other:?}"),
@@ -48,9 +52,14 @@ impl Client {
 
     /// Waits until nothing is on its way: no command runs, no sandbox is between two states.
     pub(crate) async fn rest(&mut self) -> anyhow::Result<Vec<SandboxView>> {
+        self.rest_of(Which::All).await
+    }
+
+    /// The same, without a word of those that were deleted.
+    pub(crate) async fn rest_of(&mut self, which: Which) -> anyhow::Result<Vec<SandboxView>> {
         let until = Instant::now() + REST;
         loop {
-            let (all, active) = (self.all().await?, self.active().await?);
+            let (all, active) = (self.listed(which).await?, self.active().await?);
             let moving =
                 |view: &&SandboxView| matches!(view.state, State::Pending | State::Deleting);
             if active.is_empty() && !all.iter().any(|view| moving(&view)) {

@@ -5,7 +5,7 @@ use std::{fs, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use api::agbox::v1;
-use history::entry::{Answer, Call, Outcome, Output};
+use history::entry::{Answer, Call, Outcome, Output, Which};
 use history::event::{ExecState, State};
 use tokio::time::sleep;
 
@@ -143,7 +143,7 @@ impl Client {
 pub(crate) async fn cycle(place: &Place, run: &Arc<Run>, cycles: u32) -> anyhow::Result<()> {
     let server = place.start(None)?.context("the server did not start")?;
     // What is loaded and cached once is there after some.
-    let warm = (cycles / 4).max(1);
+    let warm = (cycles / 2).max(1);
     create_and_delete(run, 0..warm).await?;
     let before = server.weight()?;
     create_and_delete(run, warm..cycles).await?;
@@ -175,12 +175,12 @@ async fn create_and_delete(run: &Arc<Run>, numbers: std::ops::Range<u32>) -> any
         for name in batch {
             client.create(name).await?;
         }
-        let all = client.rest().await?;
+        let all = client.rest_of(Which::Live).await?;
         ensure!(!all.iter().any(|view| view.state == State::Failed), "a sandbox has failed");
         for name in batch {
             let call = Call::Delete { sandbox: name.clone() };
             client.call(call, Wire::Delete(name.clone())).await?;
         }
     }
-    client.rest().await.map(drop)
+    client.rest_of(Which::Live).await.map(drop)
 }
