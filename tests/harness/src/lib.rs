@@ -3,6 +3,9 @@
 //! The spawner must have one thread, and a test process has several. So the test's own program is
 //! started again, and becomes a spawner before its `main` runs.
 
+pub mod imaging;
+pub mod packing;
+pub mod registry;
 pub mod supervisor;
 
 use std::{
