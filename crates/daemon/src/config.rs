@@ -234,6 +234,11 @@ impl Config {
         self.data.join("sandboxes")
     }
 
+    /// Returns the folder of images. It is the worker's who unpacks them.
+    pub fn images_folder(&self) -> PathBuf {
+        self.data.join("images")
+    }
+
     /// Reads what [`Self::to_toml`] wrote.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(ConfigError::Reread)

@@ -209,6 +209,7 @@ impl Spawner {
                     drop(waiting.send((answer, fds)));
                 }
             }
+            Notice::ImageWorker { ticket, .. } => tracing::warn!(ticket, "a worker nobody ordered"),
             Notice::Gone { slot } => tracing::trace!(slot, "slot gone"),
         }
     }

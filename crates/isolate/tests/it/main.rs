@@ -6,6 +6,8 @@ mod freezing;
 #[cfg(test)]
 mod host;
 #[cfg(test)]
+mod image_worker;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod slots;
