@@ -1,5 +1,6 @@
 //! One configuration: defaults, then a file, then the environment, then flags.
 
+mod images;
 mod languages;
 mod layers;
 mod units;
@@ -11,6 +12,7 @@ use engine::languages::Languages;
 use model::{admission::Capacity, execution::Freshness, limits::LimitPolicy, units::ByteSize};
 use serde::{Deserialize, Serialize};
 
+pub use images::{ImagesConfig, RegistryConfig};
 pub use languages::{AddedLanguage, AddedLanguages};
 pub use layers::{ConfigError, Sources, load};
 
@@ -44,6 +46,7 @@ pub struct Config {
     pub log: Log,
     pub connections: Connections,
     pub executions: Executions,
+    pub images: ImagesConfig,
     /// Languages besides the built-in ones.
     #[serde(skip_serializing_if = "AddedLanguages::is_empty")]
     pub languages: AddedLanguages,
@@ -113,6 +116,7 @@ impl Default for Config {
             log: Log::default(),
             connections: Connections::default(),
             executions: Executions::default(),
+            images: ImagesConfig::default(),
             languages: AddedLanguages::new(),
         }
     }
@@ -182,6 +186,9 @@ impl Config {
         if self.executions.held < MIN_HELD {
             return refuse(format!("executions.held must be at least {MIN_HELD}"));
         }
+        if let Some(problem) = self.images.problem() {
+            return refuse(problem);
+        }
         let origins = self.public_url.iter().chain(&self.allowed_origins);
         for origin in origins {
             if !origin.starts_with("http://") && !origin.starts_with("https://") {
@@ -232,6 +239,11 @@ impl Config {
     /// Returns the folder in which each sandbox has its own.
     pub fn sandboxes_folder(&self) -> PathBuf {
         self.data.join("sandboxes")
+    }
+
+    /// Returns how images are had.
+    pub fn image_settings(&self) -> engine::images::Settings {
+        self.images.settings()
     }
 
     /// Returns the folder of images. It is the worker's who unpacks them.
