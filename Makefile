@@ -5,10 +5,10 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 # Stages that a file brings in: NAME is run as tests/NAME/stage once that file is there.
 # The order is the order of running. The leak audit looks at what all the others left behind.
-HOOKS := user vm stress leaks
+HOOKS := user vm stress sdk kills leaks
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench lint fmt setup
+.PHONY: help run test soak bench lint fmt setup
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,10 @@ test: ## set up what is missing and pass every test; prints the seconds of each 
 		[ ! -e tests/$$name/stage ] || scripts/stage $$name tests/$$name/stage || exit; \
 	done
 	@scripts/stage --table
+
+soak: ## kill the server KILLS times (10000 if not said) while it is used, and judge what its clients saw
+	@scripts/setup test
+	@KILLS=$${KILLS:-10000} tests/kills/stage
 
 bench: ## measure against bare runs and peers, one table (ROW=… for one row)
 	@scripts/setup bench

@@ -1,4 +1,6 @@
-//! The one table of error codes: what a client sees when something goes wrong.
+//! The tables of error codes: what a client sees when something goes wrong.
+
+pub mod agbox;
 
 use std::borrow::Cow;
 

@@ -2,6 +2,7 @@
 //! user bytes. The daemon is its child: everything else, as a user without rights.
 
 use std::{
+    env,
     fs::{self, File},
     io::{Read as _, Seek as _, Write as _},
     os::{
@@ -13,7 +14,14 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use daemon::config::Config;
+use daemon::{
+    config::Config,
+    grpc::{
+        accounts,
+        socket::{self, Socket},
+    },
+    run::Agbox,
+};
 use isolate::{
     cgroup::Cgroups,
     plan::Exit,
@@ -24,6 +32,7 @@ use isolate::{
     sys,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
 
 use crate::output::complain;
 
@@ -32,6 +41,24 @@ use crate::output::complain;
 pub(crate) struct Handed {
     pub(crate) config: Config,
     pub(crate) spawner: OwnedFd,
+    pub(crate) agbox: Agbox,
+}
+
+/// What the daemon is told, beside the descriptors.
+#[derive(Deserialize, Serialize)]
+struct Told {
+    /// The user who started the server.
+    server: u32,
+    agbox: ToldOfSocket,
+    config: Config,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum ToldOfSocket {
+    Open(PathBuf),
+    Missing(String),
+    Unwanted,
 }
 
 /// Starts the daemon beside this process, and becomes the spawner. Returns when both are done.
@@ -54,13 +81,21 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
             .with_context(|| format!("cannot hand {} to its user", config.data.display()))?;
     }
     let (ours, theirs) = PacketSocket::pair().context("cannot make a socket")?;
-    let pid = start_daemon(config, theirs.into_fd(), user, is_private)?;
+    let agbox = open_socket(config, is_private)?;
+    let socket = match &agbox {
+        Agbox::Open { socket, .. } => Some((socket.path.clone(), socket.lock.try_clone()?)),
+        Agbox::Missing { .. } | Agbox::Unwanted => None,
+    };
+    let pid = start_daemon(config, theirs.into_fd(), agbox, user, is_private)?;
     if !is_root {
         enter_user_namespace()?;
     }
     // A server of somebody's own ends with what it was started for, and keeps nothing.
-    let sandboxes =
-        (!is_private).then(|| SandboxSettings { folder: config.sandboxes_folder(), daemon: user });
+    let sandboxes = (!is_private).then(|| SandboxSettings {
+        folder: config.sandboxes_folder(),
+        layers: config.images_folder().join("layers"),
+        daemon: user,
+    });
     let ids = is_root.then_some(IdRange::DEFAULT);
     let images = (!is_private).then(|| ImageSettings {
         folder: config.images_folder(),
@@ -70,6 +105,11 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
     let exit = Spawner::new(&settings, cgroups)?.run(&ours, Daemon::new(pid))?;
     // It was only a place to mount on.
     let _ = fs::remove_dir(scratch);
+    // Nobody answers there any more. With the lock still held it cannot be the next server's.
+    if let Some((path, lock)) = socket {
+        let _ = fs::remove_file(path);
+        drop(lock);
+    }
     Ok(match exit {
         Some(Exit::Code(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Some(Exit::Signal(_)) | None => ExitCode::FAILURE,
@@ -132,22 +172,64 @@ fn remove_left_behind(place: &Path) {
     }
 }
 
+/// Opens the socket of the lifecycle protocol here, where the rights to it are: the daemon may have
+/// another user, who cannot even see the directory.
+fn open_socket(config: &Config, is_private: bool) -> anyhow::Result<Agbox> {
+    if is_private {
+        return Ok(Agbox::Unwanted);
+    }
+    let group = match config.agbox.group.as_deref() {
+        None => None,
+        Some(group) => match accounts::group_number(group) {
+            Some(number) => Some(number),
+            None => bail!("there is no group {group:?}, which agbox.group names"),
+        },
+    };
+    let server = rustix::process::geteuid().as_raw();
+    if let Some(path) = &config.agbox.socket {
+        let socket = socket::open(path, group).context("cannot open the agbox socket")?;
+        return Ok(Agbox::Open { socket, server });
+    }
+    let Some(runtime) = env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) else {
+        let reason = "XDG_RUNTIME_DIR is not set, and neither is agbox.socket".to_owned();
+        return Ok(Agbox::Missing { reason });
+    };
+    // Nobody asked for this one by name, so that the server is of use without it.
+    match socket::open(&Path::new(&runtime).join(socket::BELOW_RUNTIME_DIRECTORY), group) {
+        Ok(socket) => Ok(Agbox::Open { socket, server }),
+        Err(error) => Ok(Agbox::Missing { reason: format!("{:#}", anyhow::Error::from(error)) }),
+    }
+}
+
 fn start_daemon(
     config: &Config,
     socket: OwnedFd,
+    agbox: Agbox,
     user: Option<u32>,
     is_private: bool,
 ) -> anyhow::Result<u32> {
     let mut told = tempfile::tempfile().context("cannot make a temporary file")?;
-    told.write_all(config.to_toml()?.as_bytes())?;
+    let (agbox, more) = match agbox {
+        Agbox::Open { socket, .. } => {
+            (ToldOfSocket::Open(socket.path), vec![socket.listener, socket.lock])
+        }
+        Agbox::Missing { reason } => (ToldOfSocket::Missing(reason), Vec::new()),
+        Agbox::Unwanted => (ToldOfSocket::Unwanted, Vec::new()),
+    };
+    let server = rustix::process::geteuid().as_raw();
+    let text = toml::to_string(&Told { server, agbox, config: config.clone() })?;
+    told.write_all(text.as_bytes())?;
     told.rewind()?;
-    for fd in [socket.as_fd(), told.as_fd()] {
+    let handed: Vec<_> =
+        [socket.as_fd(), told.as_fd()].into_iter().chain(more.iter().map(AsFd::as_fd)).collect();
+    for fd in &handed {
         rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
     }
+    let numbers: Vec<String> = handed.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
+    let numbers = numbers.join(",");
     // By this name the program is found also where the daemon's user may not look.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("ringfence");
-    let numbers = format!("{},{}", socket.as_raw_fd(), told.as_raw_fd());
     command.args(["serve", "--as-daemon", &numbers]);
     if is_private {
         command.arg("--private");
@@ -165,12 +247,28 @@ fn start_daemon(
 pub(crate) fn take_over(numbers: &str) -> anyhow::Result<Handed> {
     let numbers: Vec<i32> =
         numbers.split(',').map(str::parse).collect::<Result<_, _>>().context("not numbers")?;
-    let &[socket, told] = numbers.as_slice() else { bail!("two descriptors are needed") };
-    let spawner = sys::process::inherited(socket)?;
-    rustix::io::fcntl_setfd(&spawner, rustix::io::FdFlags::CLOEXEC)?;
+    let (&[socket, told], more) = numbers.split_first_chunk().context("descriptors are missing")?;
+    let spawner = take_descriptor(socket)?;
     let mut text = String::new();
     File::from(sys::process::inherited(told)?).read_to_string(&mut text)?;
-    Ok(Handed { config: Config::from_toml(&text)?, spawner })
+    let Told { server, agbox, config } = toml::from_str(&text)?;
+    let agbox = match (agbox, more) {
+        (ToldOfSocket::Open(path), &[listener, lock]) => {
+            let (listener, lock) = (take_descriptor(listener)?, take_descriptor(lock)?);
+            Agbox::Open { socket: Socket { path, listener, lock }, server }
+        }
+        (ToldOfSocket::Missing(reason), []) => Agbox::Missing { reason },
+        (ToldOfSocket::Unwanted, []) => Agbox::Unwanted,
+        _ => bail!("the descriptors of the socket are not there"),
+    };
+    Ok(Handed { config, spawner, agbox })
+}
+
+/// Takes a descriptor that the programs we start are not to have.
+fn take_descriptor(number: i32) -> anyhow::Result<OwnedFd> {
+    let taken = sys::process::inherited(number)?;
+    rustix::io::fcntl_setfd(&taken, rustix::io::FdFlags::CLOEXEC)?;
+    Ok(taken)
 }
 
 /// Returns the number of the user that the daemon is to have.

@@ -87,10 +87,12 @@ impl Keyring {
         Ok(revocation)
     }
 
-    fn caller(&self, secret: &str) -> Option<Caller> {
-        let hash = Secret::hash_of(secret);
+    /// Returns whose key a request carries, or why it is nobody's.
+    pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Caller, &'static str> {
+        let hash = Secret::hash_of(credential(headers)?);
         let valid = self.inner.valid.read().unwrap_or_else(PoisonError::into_inner);
-        valid.get(&hash).map(|holder| Caller(Arc::clone(holder)))
+        let holder = valid.get(&hash).ok_or("the API key is not valid")?;
+        Ok(Caller(Arc::clone(holder)))
     }
 
     /// No code panics while it holds the lock, so a poisoned one is as good as any.
@@ -114,6 +116,10 @@ impl Caller {
         &self.0.key.id
     }
 
+    pub(crate) fn tenant(&self) -> &str {
+        &self.0.key.tenant
+    }
+
     /// Returns what turns true when the key is revoked.
     pub(crate) fn revoked(&self) -> watch::Receiver<bool> {
         self.0.revoked.subscribe()
@@ -131,8 +137,7 @@ impl FromRequestParts<App> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         refuse_key_in_query(&parts.uri)?;
-        let secret = credential(&parts.headers)?;
-        app.keyring.caller(secret).ok_or_else(|| unauthenticated("the API key is not valid"))
+        app.keyring.caller(&parts.headers).map_err(unauthenticated)
     }
 }
 
@@ -166,7 +171,7 @@ fn refuse_key_in_query(uri: &Uri) -> Result<(), ApiError> {
 }
 
 /// Returns the secret that a request carries. `Authorization` wins over `X-Api-Key`.
-fn credential(headers: &HeaderMap) -> Result<&str, ApiError> {
+fn credential(headers: &HeaderMap) -> Result<&str, &'static str> {
     const MISSING: &str = "send an API key as \"Authorization: Bearer KEY\" or \"X-Api-Key: KEY\"";
     let (name, scheme) = if headers.contains_key(AUTHORIZATION) {
         (AUTHORIZATION, Some("bearer"))
@@ -174,15 +179,15 @@ fn credential(headers: &HeaderMap) -> Result<&str, ApiError> {
         (X_API_KEY, None)
     };
     let mut values = headers.get_all(&name).iter();
-    let value = values.next().ok_or_else(|| unauthenticated(MISSING))?;
+    let value = values.next().ok_or(MISSING)?;
     if values.next().is_some() {
-        return Err(unauthenticated("the request carries more than one key"));
+        return Err("the request carries more than one key");
     }
-    let text = value.to_str().map_err(|_not_ascii| unauthenticated(MISSING))?;
+    let text = value.to_str().map_err(|_not_ascii| MISSING)?;
     let Some(scheme) = scheme else { return Ok(text.trim()) };
     match text.split_once(' ') {
         Some((found, secret)) if found.eq_ignore_ascii_case(scheme) => Ok(secret.trim()),
-        Some(_) | None => Err(unauthenticated(MISSING)),
+        Some(_) | None => Err(MISSING),
     }
 }
 

@@ -46,6 +46,7 @@ pub struct Config {
     pub log: Log,
     pub connections: Connections,
     pub executions: Executions,
+    pub agbox: Agbox,
     pub images: ImagesConfig,
     /// Languages besides the built-in ones.
     #[serde(skip_serializing_if = "AddedLanguages::is_empty")]
@@ -72,6 +73,23 @@ pub enum LogFormat {
 pub struct Connections {
     pub max: usize,
     pub max_per_peer: usize,
+}
+
+/// The lifecycle protocol over gRPC.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Agbox {
+    /// The path of the Unix socket. Without one: `agbox/agboxd.sock` below the runtime directory of
+    /// whoever starts the server, where clients look for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+    /// A group, by name or number, whose members may use the socket besides the server's own user
+    /// and root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Paths of the host below which callers over the network may name sources of mounts, copies
+    /// and images.
+    pub host_paths: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +134,7 @@ impl Default for Config {
             log: Log::default(),
             connections: Connections::default(),
             executions: Executions::default(),
+            agbox: Agbox::default(),
             images: ImagesConfig::default(),
             languages: AddedLanguages::new(),
         }
@@ -189,6 +208,10 @@ impl Config {
         if let Some(problem) = self.images.problem() {
             return refuse(problem);
         }
+        let mut agbox_paths = self.agbox.socket.iter().chain(&self.agbox.host_paths);
+        if agbox_paths.any(|path| !path.is_absolute()) {
+            return refuse("agbox.socket and agbox.host_paths must be absolute paths".into());
+        }
         let origins = self.public_url.iter().chain(&self.allowed_origins);
         for origin in origins {
             if !origin.starts_with("http://") && !origin.starts_with("https://") {
@@ -212,6 +235,7 @@ impl Config {
             drain: self.drain,
             max_connections: self.connections.max,
             max_connections_per_peer: self.connections.max_per_peer,
+            host_paths: self.agbox.host_paths.clone(),
             ..Settings::default()
         }
     }

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod config;
 pub mod executor;
 mod from_wire;
+pub mod grpc;
 mod http;
 pub mod keys;
 pub mod logging;

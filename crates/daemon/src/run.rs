@@ -22,6 +22,11 @@ use tokio::{net::TcpListener, select};
 use crate::{
     auth::Keyring,
     config::{Config, ConfigError},
+    grpc::{
+        Lifecycle, accounts,
+        door::{Door, Peers},
+        socket::Socket,
+    },
     keys::{self, KeyError},
     node::{Node, NodeError},
     serve::serve,
@@ -54,6 +59,8 @@ pub enum RunError {
     Key(#[from] KeyError),
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot use the agbox socket")]
+    Socket(#[source] io::Error),
     #[error("cannot say that the server is ready")]
     Announce(#[source] io::Error),
     #[error(transparent)]
@@ -77,12 +84,24 @@ pub enum Kind {
     Private,
 }
 
+/// The Unix socket of the lifecycle protocol, as whoever started the server could open it.
+#[derive(Debug)]
+pub enum Agbox {
+    /// Opened by this user, who started the server.
+    Open { socket: Socket, server: u32 },
+    /// There is none, for this reason.
+    Missing { reason: String },
+    /// Nobody wants one.
+    Unwanted,
+}
+
 /// Serves until `shutdown` is there. Calls `announce` when connections are accepted. `spawner` is
-/// the socket to the process that makes slots.
+/// the socket to the process that makes slots, `agbox` what came of the Unix socket.
 pub async fn run(
     config: Config,
     kind: Kind,
     spawner: OwnedFd,
+    agbox: Agbox,
     announce: impl FnOnce(&Ready) -> io::Result<()>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
@@ -109,7 +128,9 @@ pub async fn run(
     };
     tracing::info!(%address, data = %config.data.display(), "serving");
     announce(&ready).map_err(RunError::Announce)?;
-    let serving = serve(listener, engine.clone(), keyring, config.settings(), shutdown);
+    let socket = open_door(agbox, &config)?;
+    let lifecycle = Lifecycle { sandboxes: sandboxes.clone(), socket };
+    let serving = serve(listener, engine.clone(), keyring, lifecycle, config.settings(), shutdown);
     let end = select! {
         () = serving => Ok(()),
         () = engine.spawner_gone() => Err(RunError::SpawnerGone),
@@ -121,6 +142,20 @@ pub async fn run(
     store.close().await;
     tracing::info!("ended");
     end
+}
+
+fn open_door(agbox: Agbox, config: &Config) -> Result<Option<Door>, RunError> {
+    match agbox {
+        Agbox::Open { socket, server } => {
+            let group = config.agbox.group.as_deref().and_then(accounts::group_number);
+            Door::new(socket, Peers::of(server, group)).map(Some).map_err(RunError::Socket)
+        }
+        Agbox::Missing { reason } => {
+            tracing::warn!(reason, "there is no agbox socket");
+            Ok(None)
+        }
+        Agbox::Unwanted => Ok(None),
+    }
 }
 
 async fn start_engine(

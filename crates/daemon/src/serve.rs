@@ -1,5 +1,7 @@
 //! Accepts connections until it is told to stop, then sees them off.
 
+pub(crate) mod http2;
+pub(crate) mod sniff;
 mod spare;
 
 use std::{
@@ -8,30 +10,38 @@ use std::{
     future::Future,
     io,
     net::IpAddr,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use axum::Router;
+use axum::{Router, body::Body};
 use engine::tasks::Tasks;
-use hyper::{Request, body::Incoming, server::conn::http1, service::Service as _};
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::http1,
+    service::{HttpService, Service as _, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
 use tokio::{
-    io::AsyncWriteExt as _,
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     select,
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{interval, sleep, timeout},
 };
 
+use sniff::{Version, sniff};
 use spare::Spare;
 
 use crate::{
     auth::Keyring,
     executor::Executor,
+    grpc::{self, Entrance, Grpc, HostPaths, Lifecycle, Surface},
     http::{self, App},
     metrics::Metrics,
     ws::{Origins, connection::Timing},
@@ -64,6 +74,8 @@ pub struct Settings {
     /// Per address of a peer; loopback is not limited by it.
     pub max_connections_per_peer: usize,
     pub timing: Timing,
+    /// Paths of the host below which callers over the network may name some.
+    pub host_paths: Vec<PathBuf>,
 }
 
 impl Default for Settings {
@@ -77,12 +89,13 @@ impl Default for Settings {
             max_connections: 4096,
             max_connections_per_peer: 256,
             timing: Timing::default(),
+            host_paths: Vec::new(),
         }
     }
 }
 
 /// How far the server is with ending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Serving,
     /// Nothing new is taken; what runs may end by itself.
@@ -96,6 +109,7 @@ pub async fn serve(
     listener: TcpListener,
     executor: impl Into<Executor>,
     keyring: Keyring,
+    lifecycle: Lifecycle,
     settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) {
@@ -112,14 +126,21 @@ pub async fn serve(
         settings: Arc::clone(&settings),
     };
     let metrics = Arc::clone(&app.metrics);
+    let Lifecycle { sandboxes, socket } = lifecycle;
+    let surface = Surface::new(sandboxes, tasks.clone(), phase.clone());
+    let host_paths = HostPaths::Below(settings.host_paths.clone());
+    let grpc = Grpc::new(app.keyring.clone(), host_paths, surface).await;
+    if let Some(socket) = socket {
+        let serving =
+            socket.serve(grpc.clone(), tasks.clone(), settings.head_deadline, phase.clone());
+        tasks.start("agbox socket", serving);
+    }
     let door = Door {
         places: Arc::new(Semaphore::new(settings.max_connections)),
         per_peer: Arc::default(),
         max_per_peer: settings.max_connections_per_peer,
         head_deadline: settings.head_deadline,
-        router: http::router(app),
-        tasks: tasks.clone(),
-        phase,
+        surfaces: Surfaces { router: http::router(app), grpc, tasks: tasks.clone(), phase },
     };
     let mut tidy = interval(TIDY);
     let mut spare = Spare::new();
@@ -179,7 +200,14 @@ struct Door {
     per_peer: Arc<Mutex<HashMap<IpAddr, usize>>>,
     max_per_peer: usize,
     head_deadline: Duration,
+    surfaces: Surfaces,
+}
+
+/// What a connection can reach.
+#[derive(Clone, Debug)]
+struct Surfaces {
     router: Router,
+    grpc: Grpc,
     tasks: Tasks,
     phase: watch::Receiver<Phase>,
 }
@@ -213,15 +241,14 @@ impl Door {
     fn let_in(&self, stream: TcpStream, peer: IpAddr) {
         let Some(place) = self.place(peer) else {
             tracing::warn!(%peer, "no room for a connection");
-            self.tasks.start("turn away", turn_away(stream));
+            self.surfaces.tasks.start("turn away", turn_away(stream));
             return;
         };
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot turn off Nagle's algorithm");
         }
-        let (router, phase) = (self.router.clone(), self.phase.clone());
-        let connection = talk_http(stream, place, router, phase, self.head_deadline);
-        self.tasks.start("http connection", connection);
+        let connection = talk(stream, place, self.surfaces.clone(), self.head_deadline);
+        self.surfaces.tasks.start("http connection", connection);
     }
 
     fn place(&self, peer: IpAddr) -> Option<Place> {
@@ -253,19 +280,49 @@ async fn turn_away(mut stream: TcpStream) {
     let _ = timeout(Duration::from_secs(1), stream.write_all(ANSWER)).await;
 }
 
-async fn talk_http(
-    stream: TcpStream,
-    place: Place,
-    router: Router,
+async fn talk(stream: TcpStream, place: Place, surfaces: Surfaces, head_deadline: Duration) {
+    let Surfaces { router, grpc, tasks, mut phase } = surfaces;
+    let sniffed = select! {
+        sniffed = sniff(stream, head_deadline) => sniffed,
+        _ = phase.wait_for(|phase| *phase != Phase::Serving) => None,
+    };
+    let Some((version, stream)) = sniffed else { return };
+    let router = TowerToHyperService::new(router);
+    match version {
+        Version::One => {
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(place.clone());
+                let answer = router.call(request);
+                async move { Ok(answer.await.unwrap_or_else(|never| match never {})) }
+            });
+            talk_http1(stream, service, phase, head_deadline).await;
+        }
+        // Upgrades are of HTTP/1, so that the place need not go further than the connection.
+        Version::Two => {
+            let service = service_fn(move |request: Request<Incoming>| {
+                let (router, grpc) = (router.clone(), grpc.clone());
+                async move {
+                    if grpc::is_call(&request) {
+                        return Ok(grpc.answer(request, &Entrance::Network).await);
+                    }
+                    Ok(router.call(request).await.unwrap_or_else(|never| match never {}))
+                }
+            });
+            http2::talk(stream, service, head_deadline, tasks, phase).await;
+            drop(place);
+        }
+    }
+}
+
+async fn talk_http1<S, F>(
+    stream: S,
+    service: F,
     mut phase: watch::Receiver<Phase>,
     head_deadline: Duration,
-) {
-    let router = TowerToHyperService::new(router);
-    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(place.clone());
-        let answer = router.call(request);
-        async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
-    });
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: HttpService<Incoming, ResBody = Body, Error = Infallible>,
+{
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_deadline)

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use isolate::sandbox::folder;
+use isolate::{failpoint, sandbox::folder};
 use model::{
     event::Sequence,
     exec::Exec,
@@ -157,6 +157,7 @@ impl Sandboxes {
             Err(StoreError::Conflict { .. }) => return Err(SandboxError::AlreadyExists),
             Err(error) => return Err(error.into()),
         }
+        failpoint::pass("c.intent_synced");
         let sandbox = creation.into_sandbox();
         Actor::begin(shared, sandbox.clone());
         Ok(sandbox)

@@ -31,10 +31,23 @@ pub struct BodySpec {
     pub hostname: String,
     pub max_processes: u32,
     pub max_open_files: u32,
+    pub image: Image,
 }
 
+/// What the root of a sandbox is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Image {
+    /// The machine's own programs.
+    Host,
+    /// Layers in the folder of images, lowest first.
+    Layers(Vec<String>),
+}
+
+/// The most layers that an image has: more than any overlay needs, and than a packet carries.
+pub const MAX_LAYERS: usize = 128;
+
 /// Everything init needs to know to become the supervisor of a sandbox. With it come the image's
-/// root, the sandbox's own files, the folder for output, the journal, the socket to listen on, then
+/// root, the sandbox's own files, the layers of its image, the folder for output, the journal, the socket to listen on, then
 /// the descriptors of control groups: those to join, its own, the folder for groups of commands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxPlan {
@@ -46,6 +59,8 @@ pub struct SandboxPlan {
     pub rights: Rights,
     /// The filter for the supervisor itself, which commands inherit below their own.
     pub filter: Vec<u8>,
+    /// How many layers the image has. None: it is the machine's own.
+    pub layers: usize,
     /// How many `cgroup.procs` descriptors come for commands, and as many for the supervisor.
     pub groups: usize,
     pub has_leaves: bool,
@@ -77,6 +92,10 @@ pub fn is_good_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
 }
+
+/// Where a sandbox of an image has what it has written, and what the overlay works with.
+pub const UPPER: &str = "upper";
+pub const WORK: &str = "work";
 
 /// The folders of the root that a sandbox can write to, besides `/tmp`.
 pub const WRITABLE: [&str; 4] = ["home", "root", "var", "workspace"];

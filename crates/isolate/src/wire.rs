@@ -19,7 +19,7 @@ const VERSION: u8 = 1;
 pub const MAX_PACKET: usize = 32 * 1024;
 
 /// The most descriptors that go with one packet.
-pub const MAX_FDS: usize = 24;
+pub const MAX_FDS: usize = 160;
 
 /// The period over which processor time is limited, which is the kernel's own default.
 pub const CPU_PERIOD: Duration = Duration::from_millis(100);

@@ -1,21 +1,21 @@
-//! Places where a test lets the store break. Without the feature `failpoints` there are none but in
-//! the tests of this crate.
+//! Places where a test lets the store break. There are none in a release build, unless it has the
+//! feature `failpoints`.
 //!
-//! With it, `RINGFENCE_FAILPOINT=s.pre_fsync=kill` ends the process there without unwinding, and
+//! `RF_FAILPOINT=s.pre_fsync=kill` ends the process there without unwinding, and
 //! `=error` makes the step fail. `=kill:3` does it the third time.
 
 /// Passes, or breaks as the environment says.
-#[cfg(not(any(test, feature = "failpoints")))]
+#[cfg(not(any(test, feature = "failpoints", debug_assertions)))]
 #[expect(clippy::unnecessary_wraps, reason = "with the feature it may fail")]
 #[inline]
 pub(crate) fn pass(_name: &'static str) -> Result<(), String> {
     Ok(())
 }
 
-#[cfg(any(test, feature = "failpoints"))]
+#[cfg(any(test, feature = "failpoints", debug_assertions))]
 pub(crate) use armed::pass;
 
-#[cfg(any(test, feature = "failpoints"))]
+#[cfg(any(test, feature = "failpoints", debug_assertions))]
 mod armed {
     use std::sync::{
         OnceLock,
@@ -45,7 +45,7 @@ mod armed {
     }
 
     fn read() -> Option<Armed> {
-        let text = std::env::var("RINGFENCE_FAILPOINT").ok()?;
+        let text = std::env::var("RF_FAILPOINT").ok()?;
         let (name, action) = text.split_once('=')?;
         let (action, times) = action.split_once(':').unwrap_or((action, "1"));
         let left = AtomicU32::new(times.parse().ok()?);
@@ -116,7 +116,7 @@ pub(crate) mod tests {
         let output = Command::new(env::current_exe().unwrap())
             .args(["--exact", "--nocapture"])
             .arg("failpoint::tests::a_process_writes_ten_events_and_tells_each_answer")
-            .env("RINGFENCE_FAILPOINT", failpoint)
+            .env("RF_FAILPOINT", failpoint)
             .env(STORE, address)
             .output()
             .unwrap();

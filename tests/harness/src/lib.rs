@@ -3,6 +3,7 @@
 //! The spawner must have one thread, and a test process has several. So the test's own program is
 //! started again, and becomes a spawner before its `main` runs.
 
+pub mod disks;
 pub mod imaging;
 pub mod packing;
 mod probe;
@@ -11,7 +12,7 @@ pub mod supervisor;
 
 use std::{
     os::fd::AsRawFd as _,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command},
 };
 
@@ -59,6 +60,8 @@ fn become_what_is_asked() {
         be_spawner(Path::new(&scratch)).map_err(|error| complain(&error))
     } else if let Some(directory) = role(supervisor::ROLE) {
         supervisor::be_supervisor(Path::new(&directory)).map_err(|error| complain(&error))
+    } else if let Some(data) = role(disks::ROLE) {
+        disks::be_worker(Path::new(&data)).map_err(|error| complain(&*error))
     } else {
         match std::env::args().nth(1).as_deref() {
             Some(IMAGE_WORKER) => images::worker::run().map_err(|error| complain(&error)),
@@ -111,8 +114,11 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
     if !is_root {
         enter_user_namespace()?;
     }
-    let sandboxes = std::env::var_os(SANDBOXES)
-        .map(|folder| SandboxSettings { folder: folder.into(), daemon: None });
+    let sandboxes = std::env::var_os(SANDBOXES).map(PathBuf::from).map(|folder| SandboxSettings {
+        layers: folder.with_file_name("layers"),
+        folder,
+        daemon: None,
+    });
     let ids = is_root.then_some(IdRange::DEFAULT);
     let images = std::env::var_os(IMAGES).map(|folder| ImageSettings {
         folder: folder.into(),

@@ -95,13 +95,14 @@ impl Serve {
         processes::start(&config, self.private)
     }
 
-    fn be_daemon(&self, Handed { config, spawner }: Handed) -> anyhow::Result<ExitCode> {
+    fn be_daemon(&self, Handed { config, spawner, agbox }: Handed) -> anyhow::Result<ExitCode> {
         logging::init(&config.log)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let announce = if self.private { announce_privately } else { announce };
             let kind = if self.private { Kind::Private } else { Kind::Lasting };
-            run::run(config, kind, spawner, announce, asked_to_stop(self.private)?).await?;
+            let stop = asked_to_stop(self.private)?;
+            run::run(config, kind, spawner, agbox, announce, stop).await?;
             Ok(ExitCode::SUCCESS)
         })
     }

@@ -23,6 +23,8 @@ pub(crate) fn ringfence(arguments: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
+    // A socket of the developer's own server stays his.
+    command.env_remove("XDG_RUNTIME_DIR");
     command.args(arguments).stdin(Stdio::null());
     command
 }
@@ -94,7 +96,7 @@ impl Server {
         Self::start_by(command, &["--config", &file])
     }
 
-    fn start_by(mut command: Command, flags: &[&str]) -> Self {
+    pub(crate) fn start_by(mut command: Command, flags: &[&str]) -> Self {
         let data = tempfile::tempdir().unwrap();
         let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])

@@ -1,6 +1,7 @@
 //! The real command, as a user would call it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on is red")]
 
+mod agbox;
 mod command;
 mod descriptors;
 mod key;

@@ -119,7 +119,7 @@ mod tests {
     use model::{execution::Freshness, units::ByteSize};
 
     use super::*;
-    use crate::config::{AddedLanguage, RegistryConfig};
+    use crate::config::{AddedLanguage, Agbox, RegistryConfig};
 
     fn table(text: &str) -> Table {
         toml::from_str(text).unwrap()
@@ -218,6 +218,7 @@ mod tests {
         let text = || Some(String::new());
         let mut shown = Config { public_url: text(), user: text(), ..Config::default() };
         shown.executions.pool_memory = Some(ByteSize::default());
+        shown.agbox = Agbox { socket: Some(PathBuf::new()), group: text(), host_paths: Vec::new() };
         for (name, value) in table(&shown.to_toml().unwrap()) {
             let names = match value {
                 Value::Table(table) => table.keys().map(|key| format!("{name}.{key}")).collect(),

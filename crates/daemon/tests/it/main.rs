@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on is red")]
 
 mod admin;
+mod agbox;
 mod bounds;
+mod caller;
 mod connections;
 mod executions;
 mod frames;
@@ -10,6 +12,7 @@ mod framing;
 mod metrics;
 mod peer;
 mod real;
+mod sandboxed;
 mod scripted;
 mod secrets;
 mod shutdown;

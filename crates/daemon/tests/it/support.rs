@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use daemon::{
     auth::Keyring,
     executor::Executor,
+    grpc::Lifecycle,
     keys::{self, Secret},
     serve::{Settings, serve},
     ws::connection::Timing,
@@ -67,6 +68,15 @@ impl Daemon {
         scripted: Scripted,
         settings: Settings,
     ) -> Self {
+        Self::start_all(executor, Lifecycle::default(), scripted, settings).await
+    }
+
+    pub(crate) async fn start_all(
+        executor: impl Into<Executor>,
+        lifecycle: Lifecycle,
+        scripted: Scripted,
+        settings: Settings,
+    ) -> Self {
         let data = tempfile::tempdir().unwrap();
         let store = Store::open(&data.path().join("s.db")).unwrap();
         let keyring = Keyring::open(store).await.unwrap();
@@ -79,7 +89,7 @@ impl Daemon {
         let (executor, ring) = (executor.into(), keyring.clone());
         serving.start("daemon", async move {
             let stopped = async move { drop(stopped.await) };
-            serve(listener, executor, ring, settings, stopped).await;
+            serve(listener, executor, ring, lifecycle, settings, stopped).await;
         });
         let key = Secret::reveal(&secret).to_owned();
         Self { address, key, keyring, scripted, stop, serving, data }

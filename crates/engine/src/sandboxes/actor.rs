@@ -9,7 +9,10 @@ mod main_process;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use isolate::supervisor::wire::{Ask as Say, Tell};
+use isolate::{
+    failpoint,
+    supervisor::wire::{Ask as Say, Tell},
+};
 use model::{
     life::{Failure, FailureCause, Phase, SuspendReason},
     sandbox::{Request, Sandbox, Wake},
@@ -59,6 +62,16 @@ enum Done {
     /// Every process is gone.
     Ended(Result<(), MachineError>),
     Removed(Result<(), MachineError>),
+}
+
+impl Done {
+    fn error(&self) -> Option<&MachineError> {
+        match self {
+            Self::Made(done) => done.as_ref().err(),
+            Self::Found(done) => done.as_ref().err(),
+            Self::Ended(done) | Self::Removed(done) => done.as_ref().err(),
+        }
+    }
 }
 
 /// What the task knows of the sandbox's processes.
@@ -237,6 +250,7 @@ impl Actor {
             && work.is_some();
         if is_making && self.sandbox.life.sequence.0 == 1 {
             self.see(Observation::Preparing { step: "materialize".to_owned() }).await;
+            failpoint::pass("c.prepared");
         }
         self.work = work;
     }
@@ -259,8 +273,12 @@ impl Actor {
 
     async fn finish(&mut self, done: Done) {
         let id = self.sandbox.id.clone();
+        if done.error().is_some_and(MachineError::is_our_own_end) {
+            return self.is_over = true;
+        }
         match done {
             Done::Made(Ok(link)) | Done::Found(Ok(Found::Link(link))) => {
+                failpoint::pass("c.connected");
                 self.let_go(Presence::Link(link));
             }
             Done::Made(Err(error)) => {
@@ -286,7 +304,10 @@ impl Actor {
                 tracing::error!(sandbox = %id, %error, "cannot end it; trying again");
                 sleep(RETRY).await;
             }
-            Done::Removed(Ok(())) => self.see(Observation::Deleted).await,
+            Done::Removed(Ok(())) => {
+                failpoint::pass("d.terminal_event");
+                self.see(Observation::Deleted).await;
+            }
             Done::Removed(Err(error)) => {
                 tracing::error!(sandbox = %id, %error, "cannot remove it; trying again");
                 sleep(RETRY).await;
@@ -420,9 +441,15 @@ impl Actor {
                     self.start_exec(exec).await;
                 }
             }
-            Request::CancelExec(exec) => self.kill_exec(exec).await,
+            Request::CancelExec(exec) => {
+                failpoint::pass("e.cancelled");
+                self.kill_exec(exec).await;
+            }
             // Whatever is under way has no purpose any more.
-            Request::Delete(_) => self.work = None,
+            Request::Delete(_) => {
+                failpoint::pass("d.intent");
+                self.work = None;
+            }
             Request::Stop(_)
             | Request::Resume
             | Request::Freeze(_)

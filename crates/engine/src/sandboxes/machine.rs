@@ -9,7 +9,7 @@ use std::{
 
 use isolate::{
     plan::Broken,
-    sandbox::{BodySpec, SandboxAnswer, SandboxOrder, folder},
+    sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder, folder},
     supervisor::{
         journal::{self, Record},
         wire::{MAX_ID, Secret, Start, User},
@@ -87,6 +87,13 @@ pub(super) enum MachineError {
     Confused,
 }
 
+impl MachineError {
+    /// Whether the spawner is gone, and with it this server: then nothing is known of the sandbox.
+    pub(super) fn is_our_own_end(&self) -> bool {
+        matches!(self, Self::Engine(EngineError::SpawnerGone | EngineError::Socket(_)))
+    }
+}
+
 /// What was found of a sandbox.
 #[derive(Debug)]
 pub(super) enum Found {
@@ -143,6 +150,7 @@ impl Machine {
             hostname: "sandbox".to_owned(),
             max_processes: defaults.processes,
             max_open_files: defaults.open_files,
+            image: Image::Host,
         };
         let (answer, fds) = self.spawner.sandbox(SandboxOrder::Make(Box::new(spec))).await?;
         let SandboxAnswer::Body { cgroup } = settle(answer)? else {

@@ -94,13 +94,18 @@ fn add_proc(masked: &[String]) -> Result<(), Errno> {
     make_folder("tmp/nothing.d", 0o555)?;
     let nothing = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     drop(rustix::fs::open("tmp/nothing", nothing, Mode::from_raw_mode(0o444))?);
+    add_proc_masks(masked, "tmp/nothing", "tmp/nothing.d")
+}
+
+/// Covers entries of `/proc` by an empty file, or folder.
+pub(super) fn add_proc_masks(masked: &[String], file: &str, folder: &str) -> Result<(), Errno> {
     // Whoever is root inside could else write there.
-    for source in ["tmp/nothing", "tmp/nothing.d"] {
+    for source in [file, folder] {
         mount_bind(source, source)?;
         make_read_only(source)?;
     }
     for entry in masked {
-        let source = if entry.ends_with('/') { "tmp/nothing.d" } else { "tmp/nothing" };
+        let source = if entry.ends_with('/') { folder } else { file };
         match mount_bind(source, format!("proc/{entry}")) {
             // Which entries there are depends on how the kernel was built.
             Err(Errno::NOENT | Errno::NOTDIR) | Ok(()) => {}
@@ -129,12 +134,12 @@ fn make_folder(path: &str, mode: u32) -> Result<(), Errno> {
     }
 }
 
-fn add_terminals() -> Result<(), Errno> {
+pub(super) fn add_terminals() -> Result<(), Errno> {
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
     mount("devpts", "dev/pts", "devpts", flags, c"newinstance,ptmxmode=0666,mode=0620")
 }
 
-fn leave_old_root() -> Result<(), Errno> {
+pub(super) fn leave_old_root() -> Result<(), Errno> {
     pivot_root(".", ".")?;
     // The old root is now mounted over the new one.
     unmount(".", UnmountFlags::DETACH)?;

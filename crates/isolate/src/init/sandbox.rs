@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::{fs::Mode, io::Errno};
 
-use super::{privileges, report, root};
+use super::{image, privileges, report, root};
 use crate::{
     plan::{Broken, Step},
     sandbox::SandboxPlan,
@@ -20,6 +20,8 @@ use crate::{
 struct Descriptors {
     root: OwnedFd,
     files: OwnedFd,
+    /// Lowest first. None: the image is the machine's own.
+    layers: Vec<OwnedFd>,
     outputs: OwnedFd,
     journal: OwnedFd,
     socket: OwnedFd,
@@ -37,6 +39,7 @@ impl Descriptors {
         Ok(Self {
             root: next()?,
             files: next()?,
+            layers: (0..plan.layers).map(|_| next()).collect::<Result<_, _>>()?,
             outputs: next()?,
             journal: next()?,
             socket: next()?,
@@ -51,8 +54,13 @@ impl Descriptors {
 pub(super) fn prepare(plan: &SandboxPlan, fds: Vec<OwnedFd>) -> Result<Supervision, Broken> {
     let fds = Descriptors::of(plan, fds)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    root::build_sandbox(&plan.masked, &fds.root, &fds.files)?;
-    drop((fds.root, fds.files));
+    if fds.layers.is_empty() {
+        root::build_sandbox(&plan.masked, &fds.root, &fds.files)?;
+    } else {
+        let identity = plan.rights.identity;
+        image::build(&plan.masked, identity, &fds.root, &fds.files, &fds.layers)?;
+    }
+    drop((fds.root, fds.files, fds.layers));
     let network = Broken::at(Step::Network);
     rustix::system::sethostname(plan.hostname.as_bytes()).map_err(&network)?;
     sys::net::bring_loopback_up().map_err(&network)?;

@@ -20,6 +20,7 @@ use rustix::{
 use super::{About, Spawner, SpawnerError, doing, ids::Blocks};
 use crate::{
     cgroup::{Cgroups, Places},
+    failpoint,
     init::exit_of,
     plan::{Broken, Exit, Step},
     sandbox::{SandboxAnswer, SandboxOrder, is_good_name},
@@ -34,6 +35,8 @@ use identity::{Identified, Marks};
 pub struct SandboxSettings {
     /// The folder in which each sandbox has its own.
     pub folder: PathBuf,
+    /// The folder in which each layer of images has its own.
+    pub layers: PathBuf,
     /// The user who talks to supervisors. `None`: the one user who runs the server.
     pub daemon: Option<u32>,
 }
@@ -42,6 +45,7 @@ pub struct SandboxSettings {
 #[derive(Debug)]
 pub(super) struct Sandboxes {
     folder: Folder,
+    layers: PathBuf,
     daemon: Option<u32>,
     /// Where new ones get their control groups.
     cgroups: Option<Cgroups>,
@@ -84,6 +88,7 @@ impl Sandboxes {
         let cgroups = cgroups.map(|cgroups| cgroups.beside(&name)).transpose();
         Ok(Self {
             folder,
+            layers: settings.layers.clone(),
             daemon: settings.daemon,
             cgroups: cgroups.map_err(doing("make the sandboxes' cgroups"))?,
             blocks: Blocks::default(),
@@ -193,6 +198,7 @@ impl Spawner {
         match sandboxes.living.get(name) {
             Some(living) => {
                 kill(name, living);
+                failpoint::pass("d.killed");
                 sandboxes.waiting.entry(name.to_owned()).or_default().push((ticket, then));
             }
             None => self.clear_sandbox(name, None, ticket, then),
@@ -223,6 +229,7 @@ impl Spawner {
         if let Err(errno) = removed {
             return self.refuse_about_sandbox(ticket, Broken::at(Step::Cgroup)(errno));
         }
+        failpoint::pass("d.cgroup_removed");
         match then {
             Then::Keep => self.answer_about_sandbox(ticket, SandboxAnswer::Done),
             Then::Remove => self.remove_files(name, ticket),
@@ -234,11 +241,8 @@ impl Spawner {
         let Some(sandboxes) = &mut self.sandboxes else { return };
         match sys::process::fork(0) {
             Ok(Fork::Child) => {
-                let code = match sandboxes.folder.remove(name) {
-                    Ok(()) => 0,
-                    Err(errno) => errno.raw_os_error(),
-                };
-                sys::process::exit_now(code)
+                let removed = sandboxes.folder.alone().and_then(|folder| folder.remove(name));
+                sys::process::exit_now(removed.err().map_or(0, Errno::raw_os_error))
             }
             Ok(Fork::Parent { child, pidfd: _ }) => {
                 sandboxes.workers.insert(child, ticket);
@@ -252,7 +256,10 @@ impl Spawner {
         let worker = self.sandboxes.as_mut().and_then(|sandboxes| sandboxes.workers.remove(&pid));
         let Some(ticket) = worker else { return };
         match exit_of(status) {
-            Some(Exit::Code(0)) => self.answer_about_sandbox(ticket, SandboxAnswer::Done),
+            Some(Exit::Code(0)) => {
+                failpoint::pass("d.files_removed");
+                self.answer_about_sandbox(ticket, SandboxAnswer::Done);
+            }
             Some(Exit::Code(errno)) => {
                 self.refuse_about_sandbox(ticket, Broken { step: Step::Writable, errno });
             }

@@ -157,6 +157,15 @@ pub fn place_all(fds: &[BorrowedFd<'_>], first: RawFd) -> Result<(), Errno> {
     close_from(end.unsigned_abs())
 }
 
+/// In a forked child that does not exec: lets go of every descriptor but this one, and returns it.
+/// Whoever waits for the parent's ends to be closed would else wait for the child.
+pub fn keep_only(kept: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    const PLACE: RawFd = 3;
+    place_all(&[kept], PLACE)?;
+    // SAFETY: the descriptor was put there just now; the child never drops those it was copied from.
+    Ok(unsafe { OwnedFd::from_raw_fd(PLACE) })
+}
+
 /// Writes to a descriptor that is known by its number only. If it is not open, nothing happens.
 pub fn write_to(number: RawFd, bytes: &[u8]) {
     // SAFETY: the buffer is live and of the length passed.

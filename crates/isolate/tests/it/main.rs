@@ -2,11 +2,15 @@
 //! shell and its everyday tools, so that the same tests run in a small virtual machine.
 
 #[cfg(test)]
+mod disk;
+#[cfg(test)]
 mod freezing;
 #[cfg(test)]
 mod host;
 #[cfg(test)]
 mod image_worker;
+#[cfg(test)]
+mod images;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]

@@ -2,9 +2,12 @@
 
 use std::collections::HashSet;
 
-use isolate::supervisor::{
-    journal::Record,
-    wire::{Ask as Say, End, Known, Refusal, Tell, Whom},
+use isolate::{
+    failpoint,
+    supervisor::{
+        journal::Record,
+        wire::{Ask as Say, End, Known, Refusal, Tell, Whom},
+    },
 };
 use model::{exec::Exec, execution::Exit, ids::ExecId, life::Phase, transition::Observation};
 
@@ -68,7 +71,11 @@ impl Actor {
         }
         self.execs.to_come = None;
         match self.phase() {
-            Phase::Provisioning | Phase::Resuming => self.see(Observation::Ready).await,
+            Phase::Provisioning | Phase::Resuming => {
+                failpoint::pass("c.ready_handshake");
+                self.see(Observation::Ready).await;
+                failpoint::pass("c.active_event");
+            }
             Phase::Frozen => self.freeze_again().await,
             _ => {}
         }
@@ -106,6 +113,7 @@ impl Actor {
     }
 
     pub(super) async fn start_exec(&mut self, exec: &Exec) {
+        failpoint::pass("e.row");
         self.execs.known.insert(exec.id.to_string());
         let keep = self.shared.settings.defaults.output.as_bytes();
         let start = match machine::start(&self.sandbox.spec, exec.id.as_str(), &exec.spec, keep) {
@@ -120,6 +128,7 @@ impl Actor {
             // When the supervisor is found again it does not know it, and is asked again.
             tracing::warn!(sandbox = %self.sandbox.id, exec = %exec.id, %error, "not asked for");
         }
+        failpoint::pass("e.asked");
     }
 
     pub(super) async fn kill_exec(&mut self, exec: &ExecId) {
@@ -147,9 +156,11 @@ impl Actor {
     }
 
     async fn keep_end(&mut self, exec: ExecId, end: End) {
+        failpoint::pass("e.exit_seen");
         if let Err(error) = self.shared.machine.sync_outputs(&self.sandbox.id, &exec).await {
             tracing::error!(sandbox = %self.sandbox.id, %exec, %error, "output may not be on disk");
         }
+        failpoint::pass("e.log_synced");
         let observation = match end {
             End::Exited { exit, .. } => Observation::ExecExited { exec, exit: exit_of(exit) },
             End::NotStarted(broken) => {
@@ -157,6 +168,7 @@ impl Actor {
             }
         };
         self.see(observation).await;
+        failpoint::pass("e.terminal_event");
     }
 
     async fn exec_refused(&mut self, exec: &str, why: Refusal) {

@@ -12,8 +12,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, fchmod, fchown,
-        fstat, mkdirat, openat, renameat, statat, unlinkat,
+        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chmodat, chownat,
+        fchmod, fchown, fstat, mkdirat, openat, openat2, renameat, statat, unlinkat,
     },
     io::Errno,
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with},
@@ -21,7 +21,8 @@ use rustix::{
 
 use crate::{
     plan::INSIDE_USER,
-    sandbox::{WRITABLE, folder},
+    sandbox::{Image, UPPER, WORK, WRITABLE, folder},
+    sys,
 };
 
 /// The folder in which each sandbox has its own.
@@ -84,7 +85,7 @@ impl Folder {
     }
 
     /// Makes what is missing of a sandbox, and opens it. The journal is empty and the socket new.
-    pub(super) fn make(&self, name: &str, owners: Owners) -> Result<Parts, Errno> {
+    pub(super) fn make(&self, name: &str, image: &Image, owners: Owners) -> Result<Parts, Errno> {
         make_folder(&self.0, name, 0o755)?;
         let sandbox = self.sandbox(name)?;
         make_folder(&sandbox, folder::OUTPUTS, 0o755)?;
@@ -93,14 +94,30 @@ impl Folder {
         let journal = make_journal(&sandbox)?;
         give(&journal, owners.supervisor)?;
         let socket = make_socket(&sandbox, owners.daemon)?;
-        let files = make_files(&sandbox, owners.on_disk)?;
+        let files = make_files(&sandbox, image, owners.on_disk)?;
         Ok(Parts { outputs, journal, socket, files })
+    }
+
+    /// In a forked child: the folder, and no other descriptor.
+    pub(super) fn alone(&self) -> Result<Self, Errno> {
+        sys::process::keep_only(self.0.as_fd()).map(Self)
     }
 
     /// Removes a sandbox with everything in it. It may be gone already.
     pub(super) fn remove(&self, name: &str) -> Result<(), Errno> {
         remove_tree(&self.0, name)
     }
+}
+
+/// Opens what a layer holds. Layers belong to the process that unpacks images, not to us.
+pub(super) fn open_layer(layers: &Path, name: &str) -> Result<OwnedFd, Errno> {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if name.is_empty() || !name.bytes().all(is_plain) {
+        return Err(Errno::INVAL);
+    }
+    let layers = openat(CWD, layers, DIRECTORY, Mode::empty())?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    openat2(&layers, format!("{name}/fs"), DIRECTORY, Mode::empty(), resolve)
 }
 
 fn check_owner(folder: &OwnedFd) -> Result<(), Errno> {
@@ -152,7 +169,7 @@ fn make_socket(sandbox: &OwnedFd, daemon: Option<u32>) -> Result<OwnedFd, Errno>
 }
 
 /// Makes the folders that the sandbox can write to. A sandbox that is resumed finds its own again.
-fn make_files(sandbox: &OwnedFd, on_disk: Option<u32>) -> Result<OwnedFd, Errno> {
+fn make_files(sandbox: &OwnedFd, image: &Image, on_disk: Option<u32>) -> Result<OwnedFd, Errno> {
     const NEW: &str = "files.new";
     match openat(sandbox, folder::FILES, DIRECTORY, Mode::empty()) {
         Err(Errno::NOENT) => {}
@@ -161,31 +178,40 @@ fn make_files(sandbox: &OwnedFd, on_disk: Option<u32>) -> Result<OwnedFd, Errno>
     remove_tree(sandbox, NEW)?;
     make_folder(sandbox, NEW, 0o755)?;
     let new = openat(sandbox, NEW, DIRECTORY, Mode::empty())?;
-    for name in WRITABLE {
-        make_folder(&new, name, 0o755)?;
-    }
-    make_folder(&new, "tmp", 0o1777)?;
-    for name in IN_VAR {
-        make_folder(&new, name, if name == "var/tmp" { 0o1777 } else { 0o755 })?;
-    }
-    make_folder(&new, "home/agbox", 0o755)?;
-    chmodat(&new, "root", Mode::from_raw_mode(0o700), AtFlags::empty())?;
-    if let Some(root) = on_disk {
-        for name in ["", "home", "root", "tmp", "var"].into_iter().chain(IN_VAR) {
-            give_at(&new, name, root)?;
-        }
-        for name in ["home/agbox", "workspace"] {
-            give_at(&new, name, root + INSIDE_USER)?;
+    match image {
+        Image::Host => furnish(&new, on_disk)?,
+        Image::Layers(_) => {
+            for name in [UPPER, WORK] {
+                make_folder(&new, name, 0o755)?;
+                give_at(&new, name, on_disk)?;
+            }
         }
     }
+    give_at(&new, "", on_disk)?;
     // In one step: a sandbox has either all of them or none.
     renameat(sandbox, NEW, sandbox, folder::FILES)?;
     Ok(new)
 }
 
-const IN_VAR: [&str; 4] = ["var/cache", "var/lib", "var/log", "var/tmp"];
+/// Makes the folders that a sandbox of the host's image can write to.
+fn furnish(new: &OwnedFd, on_disk: Option<u32>) -> Result<(), Errno> {
+    let plain = WRITABLE.into_iter().chain(IN_VAR).map(|name| (name, 0o755));
+    for (name, mode) in plain.chain([("tmp", 0o1777), ("var/tmp", 0o1777)]) {
+        make_folder(new, name, mode)?;
+        give_at(new, name, on_disk)?;
+    }
+    make_folder(new, "home/agbox", 0o755)?;
+    chmodat(new, "root", Mode::from_raw_mode(0o700), AtFlags::empty())?;
+    for name in ["home/agbox", "workspace"] {
+        give_at(new, name, on_disk.map(|root| root + INSIDE_USER))?;
+    }
+    Ok(())
+}
 
-fn give_at(folder: &OwnedFd, name: &str, to: u32) -> Result<(), Errno> {
+const IN_VAR: [&str; 3] = ["var/cache", "var/lib", "var/log"];
+
+fn give_at(folder: &OwnedFd, name: &str, to: Option<u32>) -> Result<(), Errno> {
+    let Some(to) = to else { return Ok(()) };
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
     chownat(folder, name, Some(Uid::from_raw(to)), Some(Gid::from_raw(to)), flags)
 }
@@ -278,10 +304,10 @@ mod tests {
     #[test]
     fn a_sandbox_finds_its_files_again() {
         let (place, folder) = folder();
-        drop(folder.make("sb_1", NOBODY).unwrap());
+        drop(folder.make("sb_1", &Image::Host, NOBODY).unwrap());
         let home = place.path().join("sandboxes/sb_1/files/home/agbox");
         fs::write(home.join("note"), "kept").unwrap();
-        drop(folder.make("sb_1", NOBODY).unwrap());
+        drop(folder.make("sb_1", &Image::Host, NOBODY).unwrap());
         assert_eq!(fs::read_to_string(home.join("note")).unwrap(), "kept");
         assert_eq!(folder.names(), ["sb_1"]);
     }
@@ -289,7 +315,7 @@ mod tests {
     #[test]
     fn removing_follows_no_link_and_leaves_nothing() {
         let (place, folder) = folder();
-        drop(folder.make("sb_1", NOBODY).unwrap());
+        drop(folder.make("sb_1", &Image::Host, NOBODY).unwrap());
         let outside = place.path().join("outside");
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("kept"), "").unwrap();
@@ -305,7 +331,7 @@ mod tests {
     #[test]
     fn a_tree_deeper_than_there_are_descriptors_is_removed() {
         let (place, folder) = folder();
-        drop(folder.make("sb_1", NOBODY).unwrap());
+        drop(folder.make("sb_1", &Image::Host, NOBODY).unwrap());
         let deep = place.path().join("sandboxes/sb_1/files");
         let mut at = openat(CWD, &deep, DIRECTORY, Mode::empty()).unwrap();
         for _ in 0..500 {
@@ -322,7 +348,7 @@ mod tests {
         let outside = place.path().join("outside");
         fs::create_dir(&outside).unwrap();
         std::os::unix::fs::symlink(&outside, place.path().join("sandboxes/sb_1")).unwrap();
-        assert!(folder.make("sb_1", NOBODY).is_err());
+        assert!(folder.make("sb_1", &Image::Host, NOBODY).is_err());
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
         folder.remove("sb_1").unwrap();
         assert!(outside.exists());

@@ -154,7 +154,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = Folder::open(&place.path().join("sandboxes")).unwrap();
         let nobody = super::super::files::Owners { supervisor: None, on_disk: None, daemon: None };
-        drop(folder.make("sb_1", nobody).unwrap());
+        drop(folder.make("sb_1", &crate::sandbox::Image::Host, nobody).unwrap());
         assert!(Marks::read(&folder, "sb_1").is_none());
         let marks = Marks::of(rustix::process::getpid(), None).unwrap();
         marks.write(&folder.sandbox("sb_1").unwrap()).unwrap();

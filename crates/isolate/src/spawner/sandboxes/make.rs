@@ -14,9 +14,10 @@ use rustix::{
 use super::{Sandboxes, files, identity::Marks};
 use crate::{
     cgroup::Lasting,
+    failpoint,
     identity::{disk_map, map_ids, sandbox_map},
     plan::{Broken, Identity, Rights, Rlimits, Step},
-    sandbox::{BodySpec, SandboxAnswer, SandboxPlan, is_good_name},
+    sandbox::{BodySpec, Image, MAX_LAYERS, SandboxAnswer, SandboxPlan, is_good_name},
     socket::PacketSocket,
     spawner::{IdRange, Spawner, make},
     sys::{self, process::Fork},
@@ -44,6 +45,7 @@ impl Spawner {
             return Err(at(Errno::EXIST));
         }
         let made = sandboxes.reserve(spec, identity)?;
+        failpoint::pass("c.cgroup");
         match self.start_supervisor(spec, &made) {
             Ok((pidfd, mut fds)) => {
                 let files = made.groups.as_ref().map_or(Ok(Vec::new()), Lasting::files);
@@ -77,14 +79,20 @@ impl Spawner {
             on_disk: made.block.map(|_| IdRange::ON_DISK.first),
             daemon: sandboxes.daemon,
         };
-        let parts =
-            sandboxes.folder.make(&spec.sandbox, owners).map_err(Broken::at(Step::Writable))?;
+        let parts = sandboxes
+            .folder
+            .make(&spec.sandbox, &spec.image, owners)
+            .map_err(Broken::at(Step::Writable))?;
+        failpoint::pass("c.dirs");
         let (ours, theirs) = PacketSocket::pair().map_err(&at)?;
         let map = sandbox_map(self.identity(), made.block.unwrap_or_default());
         let (pid, pidfd) = make::fork(self, &theirs, &ours, &map)?;
+        failpoint::pass("c.supervisor_spawned");
         let sent = self
             .write_marks(spec, made, pid)
+            .inspect(|()| failpoint::pass("c.supervisor_recorded"))
             .and_then(|()| self.send_sandbox_plan(spec, made, &parts, &ours));
+        failpoint::pass("c.plan_sent");
         match sent {
             Ok(()) => Ok((pidfd, vec![ours.into_fd()])),
             Err(errno) => {
@@ -111,7 +119,9 @@ impl Spawner {
     ) -> Result<(), Errno> {
         let sandboxes = self.sandboxes.as_ref().ok_or(Errno::NOSYS)?;
         let root = self.template.clone_tree()?;
-        let files = own_files(&parts.files, made.block)?;
+        let users = made.block.map(users_of).transpose()?;
+        let files = own(&parts.files, users.as_ref())?;
+        let layers = sandboxes.open_layers(&spec.image, users.as_ref())?;
         let [groups, own_groups] =
             made.groups.as_ref().map_or(Ok([Vec::new(), Vec::new()]), Lasting::procs)?;
         let leaves = made.groups.as_ref().map_or(Ok(None), Lasting::leaves)?;
@@ -129,12 +139,14 @@ impl Spawner {
                 filter: self.user_filter.clone(),
             },
             filter: sandboxes.filter.clone(),
+            layers: layers.len(),
             groups: groups.len(),
             has_leaves: leaves.is_some(),
         };
-        let first = [&root, &files, &parts.outputs, &parts.journal, &parts.socket];
-        let fds: Vec<BorrowedFd<'_>> = first
+        let fds: Vec<BorrowedFd<'_>> = [&root, &files]
             .into_iter()
+            .chain(&layers)
+            .chain([&parts.outputs, &parts.journal, &parts.socket])
             .chain(&groups)
             .chain(&own_groups)
             .chain(&leaves)
@@ -145,14 +157,14 @@ impl Spawner {
     }
 }
 
-/// The sandbox's own files, for its users.
-fn own_files(files: &OwnedFd, block: Option<u32>) -> Result<OwnedFd, Errno> {
+/// A folder as the sandbox's users see it.
+fn own(folder: &OwnedFd, users: Option<&OwnedFd>) -> Result<OwnedFd, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree = open_tree(files, "", flags)?;
-    match block {
-        Some(block) => sys::mount::map_users(tree.as_fd(), users_of(block)?.as_fd())?,
+    let tree = open_tree(folder, "", flags)?;
+    match users {
+        Some(users) => sys::mount::map_users(tree.as_fd(), users.as_fd())?,
         None => sys::mount::make_plain(tree.as_fd())?,
     }
     Ok(tree)
@@ -160,12 +172,14 @@ fn own_files(files: &OwnedFd, block: Option<u32>) -> Result<OwnedFd, Errno> {
 
 /// Makes a user namespace that only says whose the files on disk are.
 fn users_of(block: u32) -> Result<OwnedFd, Errno> {
-    let (wait, go) = pipe_with(PipeFlags::CLOEXEC)?;
+    // Its other end is closed when this returns.
+    let (wait, _go) = pipe_with(PipeFlags::CLOEXEC)?;
     match sys::process::fork(sys::process::USER_NAMESPACE)? {
         Fork::Child => {
             // It is only there to be looked at, and ends when it was, or when nobody will.
-            sys::process::let_go(go.as_fd());
-            let _ = rustix::io::read(&wait, &mut [0; 1]);
+            if let Ok(wait) = sys::process::keep_only(wait.as_fd()) {
+                let _ = rustix::io::read(&wait, &mut [0; 1]);
+            }
             sys::process::exit_now(0)
         }
         Fork::Parent { child, pidfd: _ } => {
@@ -177,6 +191,15 @@ fn users_of(block: u32) -> Result<OwnedFd, Errno> {
 }
 
 impl Sandboxes {
+    /// Opens the layers of an image, lowest first.
+    fn open_layers(&self, image: &Image, users: Option<&OwnedFd>) -> Result<Vec<OwnedFd>, Errno> {
+        let Image::Layers(names) = image else { return Ok(Vec::new()) };
+        if names.is_empty() || names.len() > MAX_LAYERS {
+            return Err(Errno::INVAL);
+        }
+        names.iter().map(|name| own(&files::open_layer(&self.layers, name)?, users)).collect()
+    }
+
     fn reserve(&mut self, spec: &BodySpec, identity: Identity) -> Result<Made, Broken> {
         let block = match identity {
             Identity::Apart => {

@@ -1,0 +1,34 @@
+//! The lifecycle protocol, `agbox.v1`, over gRPC: on the Unix socket and on the main port.
+
+pub mod accounts;
+mod authority;
+mod call;
+pub mod door;
+mod errors;
+mod events;
+mod from_wire;
+mod hpack;
+mod invalid;
+mod service;
+pub mod socket;
+mod spec;
+mod to_wire;
+mod units;
+mod yaml;
+
+use engine::sandboxes::Sandboxes;
+
+use door::Door;
+
+pub(crate) use call::{Entrance, Grpc, is_call};
+pub(crate) use service::Surface;
+pub(crate) use spec::HostPaths;
+
+/// What the lifecycle protocol works on, as far as it is there.
+#[derive(Debug, Default)]
+pub struct Lifecycle {
+    /// A server that keeps nothing has none.
+    pub sandboxes: Option<Sandboxes>,
+    /// The Unix socket, beside the main port.
+    pub socket: Option<Door>,
+}

@@ -1,0 +1,225 @@
+//! One call: who makes it, and which service answers it.
+
+use std::{fmt, time::Duration};
+
+use api::{
+    agbox::{MAX_MESSAGE_BYTES, v1::sandbox_service_server::SandboxServiceServer},
+    errors::agbox::Reason,
+};
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE},
+};
+use model::ids::Tenant;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
+use tonic::{Code, Status, codegen::Service};
+use tonic_health::{
+    pb::health_server::HealthServer,
+    server::{HealthReporter, HealthService},
+};
+
+use super::{
+    errors::{complete, status},
+    service::Surface,
+    spec::{HostPaths, Origin},
+};
+use crate::auth::Keyring;
+
+/// No call takes longer, whatever its deadline says; a stream goes on for as long as it likes.
+const MAX_CALL: Duration = Duration::from_mins(1);
+
+const SANDBOXES: &str = "/agbox.v1.SandboxService/";
+const HEALTH: &str = "/grpc.health.v1.Health/";
+
+/// Tells whether a request is a call of gRPC.
+pub(crate) fn is_call<B>(request: &Request<B>) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
+}
+
+/// Who makes a call, and what that means for what he may ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct Who {
+    pub(crate) tenant: Tenant,
+    pub(crate) origin: Origin,
+    /// Turns true when he may not go on; nobody takes that from who is on the machine itself.
+    pub(crate) revoked: Option<watch::Receiver<bool>>,
+}
+
+/// How a connection came in.
+#[derive(Clone, Debug)]
+pub(crate) enum Entrance {
+    /// Over the main port: each call carries a key.
+    Network,
+    /// Over the Unix socket: the kernel says who is at its other end.
+    Socket(Who),
+    /// Over the Unix socket, by somebody who may not.
+    Refused,
+}
+
+/// When a call must have ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(pub(crate) Instant);
+
+/// The services. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Grpc {
+    keyring: Keyring,
+    /// What callers over the network may name of the host.
+    host_paths: HostPaths,
+    sandboxes: SandboxServiceServer<Surface>,
+    health: HealthServer<HealthService>,
+}
+
+impl fmt::Debug for Grpc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grpc").field("host_paths", &self.host_paths).finish_non_exhaustive()
+    }
+}
+
+impl Grpc {
+    pub(crate) async fn new(keyring: Keyring, host_paths: HostPaths, surface: Surface) -> Self {
+        let sandboxes = SandboxServiceServer::new(surface)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+        // Whoever can ask is let in after everything was taken over, so it is true from the start.
+        let reporter = HealthReporter::new();
+        reporter.set_serving::<SandboxServiceServer<Surface>>().await;
+        let health = HealthServer::new(HealthService::from_health_reporter(reporter));
+        Self { keyring, host_paths, sandboxes, health }
+    }
+
+    pub(crate) fn host_paths(&self) -> &HostPaths {
+        &self.host_paths
+    }
+
+    /// Answers what is no call, where nothing else is served.
+    pub(crate) fn not_a_call() -> Response<Body> {
+        let mut answer = Response::new(Body::from("this socket speaks gRPC\n"));
+        *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        answer
+    }
+
+    /// Answers a call, by the service that its path names.
+    pub(crate) async fn answer<B>(&self, request: Request<B>, entrance: &Entrance) -> Response<Body>
+    where
+        B: hyper::body::Body<Data = hyper::body::Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let path = request.uri().path();
+        let answer = if path.starts_with(SANDBOXES) {
+            match self.who(request.headers(), entrance) {
+                Ok(who) => call_for(self.sandboxes.clone(), request, who).await,
+                Err(refused) => refused.into_http(),
+            }
+        } else if path.starts_with(HEALTH) {
+            let request = request.map(tonic::body::Body::new);
+            self.health.clone().call(request).await.unwrap_or_else(|never| match never {})
+        } else {
+            let message = "there is no such service; this server has agbox.v1.SandboxService";
+            status(Reason::Unimplemented, message, &[]).into_http()
+        };
+        with_details(answer).map(Body::new)
+    }
+
+    fn who(&self, headers: &HeaderMap, entrance: &Entrance) -> Result<Who, Status> {
+        let refuse = |message| status(Reason::Unauthenticated, message, &[]);
+        match entrance {
+            Entrance::Socket(who) => Ok(who.clone()),
+            Entrance::Refused => {
+                let message = "this socket is for the server's own user, root and the group that \
+                               agbox.group names";
+                Err(status(Reason::PermissionDenied, message, &[]))
+            }
+            Entrance::Network => {
+                let caller = self.keyring.caller(headers).map_err(refuse)?;
+                let tenant = caller.tenant().parse();
+                let tenant = tenant.map_err(|_bad_name| refuse("the key belongs to no tenant"))?;
+                let origin = Origin { home: None, host_paths: self.host_paths.clone() };
+                Ok(Who { tenant, origin, revoked: Some(caller.revoked()) })
+            }
+        }
+    }
+}
+
+/// Calls the service for somebody, within the deadline.
+async fn call_for<B>(
+    mut service: SandboxServiceServer<Surface>,
+    mut request: Request<B>,
+    who: Who,
+) -> Response<tonic::body::Body>
+where
+    B: hyper::body::Body<Data = hyper::body::Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let asked = request.headers().get("grpc-timeout").and_then(|text| text.to_str().ok());
+    let asked = asked.and_then(read_timeout);
+    if let Some(asked) = asked {
+        request.extensions_mut().insert(Deadline(Instant::now() + asked));
+    }
+    request.extensions_mut().insert(who);
+    let within = asked.map_or(MAX_CALL, |asked| asked.min(MAX_CALL));
+    let answer = service.call(request.map(tonic::body::Body::new));
+    if let Ok(answer) = timeout(within, Box::pin(answer)).await {
+        return answer.unwrap_or_else(|never| match never {});
+    }
+    let message = "the call took longer than its deadline; what was accepted goes on";
+    status(Reason::DeadlineExceeded, message, &[]).into_http()
+}
+
+/// Sees to it that every error has its details, also those that are not ours.
+fn with_details(answer: Response<tonic::body::Body>) -> Response<tonic::body::Body> {
+    match Status::from_header_map(answer.headers()) {
+        Some(own) if own.code() != Code::Ok && own.details().is_empty() => {
+            complete(&own).into_http()
+        }
+        Some(_) | None => answer,
+    }
+}
+
+/// Reads a deadline as gRPC writes it: at most eight digits and a unit.
+fn read_timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_are_read_as_grpc_writes_them() {
+        let rows = [
+            ("5S", Some(Duration::from_secs(5))),
+            ("99999999H", Some(Duration::from_hours(99_999_999))),
+            ("2M", Some(Duration::from_mins(2))),
+            ("100m", Some(Duration::from_millis(100))),
+            ("7u", Some(Duration::from_micros(7))),
+            ("7n", Some(Duration::from_nanos(7))),
+            ("", None),
+            ("S", None),
+            ("5", None),
+            ("-5S", None),
+            ("999999999S", None),
+            ("5é", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(read_timeout(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! A daemon with real sandboxes and a real Unix socket.
+
+use std::path::PathBuf;
+
+use api::agbox::v1;
+use daemon::grpc::{
+    Lifecycle,
+    door::{Door, Peers},
+    socket,
+};
+use engine::{
+    Engine, Settings,
+    languages::Languages,
+    sandboxes::{self, Defaults, Key, Sandboxes},
+};
+use harness::{SpawnerProcess, remove_sandboxes, start_spawner_of_sandboxes};
+use store::Store;
+use tempfile::TempDir;
+
+use crate::{
+    caller::{Client, Connection, next, subscribe},
+    scripted::Scripted,
+    support::{self, Daemon},
+};
+
+/// Dropping it ends the spawner and removes every sandbox.
+pub(crate) struct Sandboxed {
+    pub(crate) daemon: Option<Daemon>,
+    pub(crate) socket: PathBuf,
+    pub(crate) sandboxes: Sandboxes,
+    engine: Engine,
+    spawner: SpawnerProcess,
+    data: TempDir,
+}
+
+impl Drop for Sandboxed {
+    fn drop(&mut self) {
+        self.sandboxes.close();
+        self.engine.close();
+        let end = self.spawner.wait();
+        let removed = remove_sandboxes(&self.data.path().join("sandboxes"));
+        assert!(end.is_ok() || std::thread::panicking(), "spawner: {end:?}");
+        assert!(removed.is_ok() || std::thread::panicking(), "{removed:?}");
+    }
+}
+
+/// Opens a socket of its own for a daemon that has no sandboxes.
+pub(crate) fn door(folder: &TempDir, peers: Peers) -> (PathBuf, Lifecycle) {
+    let path = folder.path().join(socket::BELOW_RUNTIME_DIRECTORY);
+    let socket = socket::open(&path, None).unwrap();
+    (path, Lifecycle { socket: Some(Door::new(socket, peers).unwrap()), sandboxes: None })
+}
+
+/// Lets in whoever runs the tests.
+pub(crate) fn own() -> Peers {
+    Peers::of(rustix::process::geteuid().as_raw(), None)
+}
+
+impl Sandboxed {
+    pub(crate) async fn start() -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let folder = data.path().join("sandboxes");
+        let (spawner_socket, spawner) = start_spawner_of_sandboxes(&folder).unwrap();
+        let languages = Languages::installed().only(&["shell"]);
+        let settings = Settings { languages, ..Settings::default() };
+        let engine = Engine::start(settings, spawner_socket.into_fd()).await.unwrap();
+        let store = Store::open(&data.path().join("sandboxes.db")).unwrap();
+        let settings = sandboxes::Settings {
+            node: "node_1".parse().unwrap(),
+            folder,
+            key: Key([7; 32]),
+            defaults: Defaults::default(),
+        };
+        let sandboxes = engine.open_sandboxes(store, settings).await.unwrap();
+        let (socket, lifecycle) = door(&data, own());
+        let lifecycle = Lifecycle { sandboxes: Some(sandboxes.clone()), ..lifecycle };
+        let (executor, scripted) = (engine.clone(), Scripted::default());
+        let daemon = Daemon::start_all(executor, lifecycle, scripted, support::settings()).await;
+        Self { daemon: Some(daemon), socket, sandboxes, engine, spawner, data }
+    }
+
+    pub(crate) fn daemon(&self) -> &Daemon {
+        self.daemon.as_ref().unwrap()
+    }
+
+    /// Returns a caller by the socket.
+    pub(crate) async fn local(&self) -> Client {
+        Connection::unix(&self.socket).await.client()
+    }
+
+    /// Returns a caller by the main port, with this key.
+    pub(crate) async fn remote(&self, key: &str) -> Client {
+        let bearer = format!("Bearer {key}");
+        Connection::tcp(self.daemon().address, &[("authorization", &bearer)]).await.client()
+    }
+}
+
+pub(crate) fn create(name: &str) -> v1::CreateSandboxRequest {
+    let spec = v1::CreateSpec { image: "host".into(), ..v1::CreateSpec::default() };
+    let (create_spec, sandbox_id) = (Some(spec), name.to_owned());
+    v1::CreateSandboxRequest { create_spec, sandbox_id, ..Default::default() }
+}
+
+pub(crate) fn shell(sandbox: &str, script: &str, exec: &str) -> v1::CreateExecRequest {
+    v1::CreateExecRequest {
+        sandbox_id: sandbox.to_owned(),
+        command: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
+        exec_id: exec.to_owned(),
+        ..Default::default()
+    }
+}
+
+/// Reads the state of a sandbox.
+pub(crate) async fn get(client: &mut Client, name: &str) -> v1::SandboxHandle {
+    let request = v1::GetSandboxRequest { sandbox_id: name.to_owned() };
+    client.get_sandbox(request).await.unwrap().into_inner().sandbox.unwrap()
+}
+
+/// Waits as the SDKs do: a baseline, the events after it, the state again at each.
+pub(crate) async fn until(
+    client: &mut Client,
+    name: &str,
+    state: v1::SandboxState,
+) -> v1::SandboxHandle {
+    let mut now = get(client, name).await;
+    let request = subscribe(name, now.last_event_sequence);
+    let mut events = client.subscribe_sandbox_events(request).await.unwrap().into_inner();
+    while now.state() != state {
+        assert_ne!(now.state(), v1::SandboxState::Failed, "{now:?}");
+        let event = next(&mut events).await;
+        now = get(client, name).await;
+        assert!(now.last_event_sequence >= event.sequence, "{now:?} is older than {event:?}");
+    }
+    now
+}
+
+pub(crate) async fn exec(client: &mut Client, id: &str) -> v1::ExecStatus {
+    let request = v1::GetExecRequest { exec_id: id.to_owned() };
+    client.get_exec(request).await.unwrap().into_inner().exec.unwrap()
+}
+
+/// Runs a command to its end; returns how it ended, and what it wrote.
+pub(crate) async fn run(
+    client: &mut Client,
+    request: v1::CreateExecRequest,
+) -> (v1::ExecStatus, String) {
+    let sandbox = request.sandbox_id.clone();
+    let created = client.create_exec(request).await.unwrap().into_inner();
+    let mut now = exec(client, &created.exec_id).await;
+    let request = subscribe(&sandbox, now.last_event_sequence);
+    let mut events = client.subscribe_sandbox_events(request).await.unwrap().into_inner();
+    while now.state() == v1::ExecState::Running {
+        next(&mut events).await;
+        now = exec(client, &created.exec_id).await;
+    }
+    (now, std::fs::read_to_string(created.stdout_log_path).unwrap())
+}

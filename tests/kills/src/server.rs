@@ -1,0 +1,189 @@
+//! The server under test: started, killed, started again over the same data.
+
+use std::{
+    env, fs,
+    io::{BufRead as _, BufReader, Read as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Where a server has its things.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) binary: PathBuf,
+    pub(crate) data: PathBuf,
+    pub(crate) runtime: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new(binary: PathBuf, folder: &Path) -> anyhow::Result<Self> {
+        let place = Self { binary, data: folder.join("data"), runtime: folder.join("run") };
+        fs::create_dir(&place.runtime).context("no folder for the socket")?;
+        Ok(place)
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.runtime.join("agbox/agboxd.sock")
+    }
+
+    pub(crate) fn sandboxes(&self) -> PathBuf {
+        self.data.join("sandboxes")
+    }
+
+    /// Starts a server, which may be set to die at a certain place, and waits until it serves.
+    /// `None`: it died before.
+    pub(crate) fn start(&self, failpoint: Option<&str>) -> anyhow::Result<Option<Server>> {
+        let mut command = Command::new(&self.binary);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(&self.data)
+            .env("XDG_RUNTIME_DIR", &self.runtime)
+            .env("RINGFENCE_LOG__FILTER", "warn")
+            .env_remove("RF_FAILPOINT")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(self.log()?);
+        if let Some(failpoint) = failpoint {
+            command.env("RF_FAILPOINT", failpoint);
+        }
+        let mut spawner = command.spawn().context("cannot start the server")?;
+        let stdout = spawner.stdout.take().context("it has no standard output")?;
+        let is_ready = |line: &String| line.starts_with("Ringfence serves on");
+        let mut stdout = BufReader::new(stdout);
+        if stdout.by_ref().lines().map_while(Result::ok).any(|line| is_ready(&line)) {
+            return Ok(Some(Server { spawner, _stdout: stdout }));
+        }
+        let status = spawner.wait()?;
+        if failpoint.is_none() {
+            bail!("the server did not start: {status}; see {}", self.log_path().display());
+        }
+        Ok(None)
+    }
+
+    fn log(&self) -> anyhow::Result<fs::File> {
+        let mut options = fs::OpenOptions::new();
+        options.create(true).append(true).open(self.log_path()).context("no log file")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.runtime.join("server.log")
+    }
+
+    /// Returns what the server has complained of.
+    pub(crate) fn complaints(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+}
+
+/// A server that serves, or is about to die.
+#[derive(Debug)]
+pub(crate) struct Server {
+    spawner: Child,
+    /// Held, because the server goes on writing to it.
+    _stdout: BufReader<ChildStdout>,
+}
+
+/// Which of its two processes is killed. The other ends by itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Victim {
+    Daemon,
+    Spawner,
+    Both,
+}
+
+impl Server {
+    /// Kills it and waits until nothing is left of it but its sandboxes.
+    pub(crate) fn kill(mut self, victim: Victim) -> anyhow::Result<()> {
+        let spawner = pid(self.spawner.id())?;
+        let daemon = self.daemon();
+        match victim {
+            Victim::Daemon => kill(daemon),
+            Victim::Spawner => kill(Some(spawner)),
+            Victim::Both => {
+                kill(Some(spawner));
+                kill(daemon);
+            }
+        }
+        self.spawner.wait()?;
+        wait_until_gone(daemon)
+    }
+
+    /// Waits until it has died by itself, for at most so long. Gives it back if it lives.
+    pub(crate) fn wait_for_its_death(mut self, at_most: Duration) -> anyhow::Result<Option<Self>> {
+        let daemon = self.daemon();
+        let until = Instant::now() + at_most;
+        while Instant::now() < until {
+            if self.spawner.try_wait()?.is_some() {
+                wait_until_gone(daemon)?;
+                return Ok(None);
+            }
+            pause();
+        }
+        Ok(Some(self))
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
+        kill_process(pid(self.spawner.id())?, Signal::TERM)?;
+        let status = self.spawner.wait()?;
+        if !status.success() {
+            bail!("the server did not end in order: {status}");
+        }
+        Ok(())
+    }
+
+    /// The daemon is the child of the spawner that runs the same program.
+    fn daemon(&self) -> Option<Pid> {
+        let children = format!("/proc/{0}/task/{0}/children", self.spawner.id());
+        let children = fs::read_to_string(children).ok()?;
+        let is_daemon = |pid: &&str| {
+            let name = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&name).contains("--as-daemon")
+        };
+        let daemon = children.split_whitespace().find(is_daemon)?;
+        Pid::from_raw(daemon.parse().ok()?)
+    }
+}
+
+fn pid(number: u32) -> anyhow::Result<Pid> {
+    i32::try_from(number).ok().and_then(Pid::from_raw).context("no such process number")
+}
+
+fn kill(process: Option<Pid>) {
+    if let Some(process) = process {
+        // It may have died by itself.
+        let _ = kill_process(process, Signal::KILL);
+    }
+}
+
+/// It is not our child, so that it can only be looked at.
+fn wait_until_gone(process: Option<Pid>) -> anyhow::Result<()> {
+    let Some(process) = process else { return Ok(()) };
+    let path = format!("/proc/{}/stat", process.as_raw_nonzero());
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        match fs::read_to_string(&path) {
+            Err(_) => return Ok(()),
+            Ok(stat) if stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")) => {
+                return Ok(());
+            }
+            Ok(_) if Instant::now() > until => bail!("the daemon {path} does not end"),
+            Ok(_) => pause(),
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a process that is not ours can only be looked at")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+/// Returns the program under test: beside this one.
+pub(crate) fn default_binary() -> anyhow::Result<PathBuf> {
+    let own = env::current_exe()?;
+    Ok(own.with_file_name("ringfence"))
+}
