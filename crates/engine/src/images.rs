@@ -21,7 +21,7 @@ use std::{
 };
 
 use ::images::worker::wire::{Answer, Ask, Record};
-use isolate::plan::Identity;
+use isolate::{plan::Identity, sandbox::MAX_LAYERS};
 use tokio::sync::RwLock;
 
 pub use ::images::{
@@ -105,21 +105,26 @@ pub struct Image {
 }
 
 impl Image {
-    fn new(name: &str, Record(image): Record) -> Self {
-        Self {
+    fn new(name: &str, Record(image): Record) -> Result<Self, ImageError> {
+        let layers = image.layers().len();
+        if layers > MAX_LAYERS {
+            let message = format!("it has {layers} layers; a sandbox takes {MAX_LAYERS} at most");
+            return Err(ImageError::Unsupported { image: name.to_owned(), message });
+        }
+        Ok(Self {
             name: name.to_owned(),
             id: image.id,
             manifest: image.manifest,
             layers: image.layers().to_vec(),
             run: image.config.config,
             size: image.size,
-        }
+        })
     }
 
-    /// Returns where the layers are below the folder of images, lowest first.
-    pub fn layer_folders(&self) -> Vec<PathBuf> {
-        let folder = |layer: &Digest| PathBuf::from("layers").join(layer.hex()).join("fs");
-        self.layers.iter().map(folder).collect()
+    /// Returns what the layers are called in the folder `layers` of the folder of images, lowest
+    /// first. The files of each are in `fs` there.
+    pub fn layer_names(&self) -> Vec<String> {
+        self.layers.iter().map(Digest::hex).collect()
     }
 }
 
@@ -273,11 +278,12 @@ impl Images {
         }
         let link = self.inner.workers.link().await?;
         match ask(&link, Ask::Find { name: name.to_owned() }, name).await? {
-            Answer::Image(found) => Ok(found.map(|record| {
-                let pinned = self.inner.pins.pin(Image::new(name, *record));
+            Answer::Image(Some(record)) => {
+                let pinned = self.inner.pins.pin(Image::new(name, *record)?);
                 self.remember(&pinned, None);
-                pinned
-            })),
+                Ok(Some(pinned))
+            }
+            Answer::Image(None) => Ok(None),
             _ => Err(confused()),
         }
     }

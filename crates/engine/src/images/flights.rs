@@ -187,9 +187,13 @@ impl Landing {
             }
         };
         Some(match answer {
-            Ok(Answer::Image(Some(record))) => {
-                Ok(self.keep(Image::new(name, *record), &worker, pending.number).await)
-            }
+            Ok(Answer::Image(Some(record))) => match Image::new(name, *record) {
+                Ok(image) => Ok(self.keep(image, &worker, pending.number).await),
+                Err(error) => {
+                    worker.say(pending.number, Ask::Release).await;
+                    Err(error)
+                }
+            },
             Ok(_) => Err(confused()),
             Err(unanswered) => Err(from_unanswered(name, unanswered)),
         })

@@ -64,7 +64,12 @@ impl Bench {
 
     /// Returns what is in each layer of an image, lowest first.
     pub(crate) fn layers(&self, image: &Pinned) -> Vec<Vec<String>> {
-        image.layer_folders().iter().map(|it| listing(&self.root().join(it))).collect()
+        let layers = image.layer_names();
+        layers.iter().map(|it| listing(&self.layer(it))).collect()
+    }
+
+    pub(crate) fn layer(&self, name: &str) -> PathBuf {
+        self.root().join("layers").join(name).join("fs")
     }
 
     /// Returns the process of the worker, if there is one.

@@ -73,7 +73,7 @@ async fn an_image_comes_from_a_real_registry_with_its_owners_and_deletions() {
         ],
     ];
     assert_eq!(bench.layers(&pulled), expected);
-    let srv = bench.root().join(&pulled.layer_folders()[1]).join("srv");
+    let srv = bench.layer(&pulled.layer_names()[1]).join("srv");
     let mut value = [0; 8];
     let length = rustix::fs::getxattr(&srv, "user.overlay.opaque", &mut value).unwrap();
     assert_eq!(&value[..length], b"y", "as overlays with userxattr want it");
@@ -272,5 +272,17 @@ async fn a_worker_that_nobody_needs_is_let_go() {
         assert_eq!(end.await.unwrap(), Ok(1));
     }
     assert_eq!(bench.images.list().await.unwrap(), [], "and another one starts");
+    bench.end();
+}
+
+#[tokio::test]
+async fn an_image_with_more_layers_than_a_sandbox_takes_is_told_as_such() {
+    let bench = Bench::new().await;
+    let layers: Vec<Vec<Item>> = (0..129).map(|it| vec![file(format!("{it}"), "x")]).collect();
+    let built = build(&layers);
+    let server = Fake::start(move |asked| honest(&built, asked));
+    let error = bench.get(&format!("{}/a", server.address)).await.unwrap_err();
+    assert!(error.to_string().contains("it has 129 layers"), "{error}");
+    assert!(matches!(error, ImageError::Unsupported { .. }) && !error.is_retryable());
     bench.end();
 }

@@ -76,8 +76,8 @@ async fn removing_while_others_pull_leaves_every_image_whole_that_somebody_holds
     let pulling = async {
         for _ in 0..20 {
             let image = bench.get(&name).await.unwrap();
-            for folder in image.layer_folders() {
-                assert_eq!(names(&bench.root().join(folder)).len(), 1);
+            for layer in image.layer_names() {
+                assert_eq!(names(&bench.layer(&layer)).len(), 1);
             }
         }
     };
