@@ -42,7 +42,7 @@ pub use settings::{Login, Registry, Settings};
 
 use crate::{spawner::Spawner, tasks::Tasks};
 use flights::{Flights, Source};
-use link::{Along, Link, Unanswered};
+use link::{Along, Unanswered};
 use local::{Opened, Stamp};
 use pins::Pins;
 use workers::Workers;
@@ -226,8 +226,7 @@ impl Images {
 
     /// Returns every image that is here, by name.
     pub async fn list(&self) -> Result<Vec<Summary>, ImageError> {
-        let link = self.inner.workers.link().await?;
-        match ask(&link, Ask::List, "images").await? {
+        match self.ask(Ask::List, "images").await? {
             Answer::Images(images) => Ok(images),
             _ => Err(confused()),
         }
@@ -248,23 +247,21 @@ impl Images {
         if is_used && names.len() == found.names.len() {
             return Err(ImageError::InUse { image: name });
         }
-        let link = self.inner.workers.link().await?;
-        ask(&link, Ask::RemoveNames { names }, &name).await?;
-        self.collect_alone(&link, in_use).await
+        self.ask(Ask::RemoveNames { names }, &name).await?;
+        self.collect_alone(in_use).await
     }
 
     /// Deletes what no name, no pin and nobody who is named here can reach.
     pub async fn collect(&self, in_use: &InUse) -> Result<Collected, ImageError> {
         let _alone = self.inner.gate.write().await;
         self.known().clear();
-        let link = self.inner.workers.link().await?;
-        self.collect_alone(&link, in_use).await
+        self.collect_alone(in_use).await
     }
 
-    async fn collect_alone(&self, link: &Link, in_use: &InUse) -> Result<Collected, ImageError> {
+    async fn collect_alone(&self, in_use: &InUse) -> Result<Collected, ImageError> {
         let mut in_use = in_use.clone();
         self.inner.pins.add_to(&mut in_use);
-        match ask(link, Ask::Collect { in_use }, "images").await? {
+        match self.ask(Ask::Collect { in_use }, "images").await? {
             Answer::Collected(collected) => Ok(collected),
             _ => Err(confused()),
         }
@@ -276,8 +273,7 @@ impl Images {
         if let Some(known) = self.known_as(name, None) {
             return Ok(Some(self.inner.pins.pin(known)));
         }
-        let link = self.inner.workers.link().await?;
-        match ask(&link, Ask::Find { name: name.to_owned() }, name).await? {
+        match self.ask(Ask::Find { name: name.to_owned() }, name).await? {
             Answer::Image(Some(record)) => {
                 let pinned = self.inner.pins.pin(Image::new(name, *record)?);
                 self.remember(&pinned, None);
@@ -319,6 +315,23 @@ impl Images {
         Ok(Found::Image(pulled))
     }
 
+    /// Asks what can be asked twice: if the worker is gone, the next one is.
+    async fn ask(&self, ask: Ask, image: &str) -> Result<Answer, ImageError> {
+        match self.ask_once(ask.clone(), image).await {
+            Err(ImageError::Interrupted { .. }) => self.ask_once(ask, image).await,
+            done => done,
+        }
+    }
+
+    async fn ask_once(&self, ask: Ask, image: &str) -> Result<Answer, ImageError> {
+        let link = self.inner.workers.link().await?;
+        let asked = match link.ask(ask, Along::default()).await {
+            Ok(mut pending) => pending.answer().await,
+            Err(unanswered) => Err(unanswered),
+        };
+        asked.map_err(|unanswered| from_unanswered(image, unanswered))
+    }
+
     fn known_as(&self, name: &str, stamp: Option<Stamp>) -> Option<Image> {
         self.known().get(name).filter(|known| known.stamp == stamp).map(|it| it.image.clone())
     }
@@ -335,14 +348,6 @@ impl Images {
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
         self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-async fn ask(link: &Link, ask: Ask, image: &str) -> Result<Answer, ImageError> {
-    let asked = match link.ask(ask, Along::default()).await {
-        Ok(mut pending) => pending.answer().await,
-        Err(unanswered) => Err(unanswered),
-    };
-    asked.map_err(|unanswered| from_unanswered(image, unanswered))
 }
 
 fn from_unanswered(image: &str, unanswered: Unanswered) -> ImageError {

@@ -100,20 +100,12 @@ async fn what_is_here_is_used_and_a_pull_brings_it_up_to_date() {
     assert_eq!(bench.get(&name).await.unwrap().id, Digest::of(&old.config));
     // A worker that knows nothing of it yet answers the same.
     kill(bench.worker().unwrap());
-    let again = bench.engine.open_images(Settings::default());
-    let found = again.inspect(&name).await;
-    let found = match found {
-        // The killed one may be noticed only by the first who asks it.
-        Err(ImageError::Interrupted { .. }) => again.inspect(&name).await.unwrap(),
-        found => found.unwrap(),
-    };
-    assert_eq!((found.id, server.asked().len()), (Digest::of(&old.config), asked));
-    let pulled = loop {
-        match bench.pull(&name).await {
-            Err(ImageError::Interrupted { .. }) => {}
-            pulled => break pulled.unwrap(),
-        }
-    };
+    let full = format!("{name}:latest");
+    let listed = bench.images.list().await.unwrap();
+    assert_eq!(listed.iter().map(|it| &it.names).collect::<Vec<_>>(), [&[full]]);
+    let by_id = bench.images.inspect(&Digest::of(&old.config).to_string()).await.unwrap();
+    assert_eq!((by_id.id, server.asked().len()), (Digest::of(&old.config), asked));
+    let pulled = bench.pull(&name).await.unwrap();
     assert_eq!(pulled.id, Digest::of(&new.config));
     assert_eq!(bench.get(&name).await.unwrap().id, Digest::of(&new.config));
 
