@@ -22,7 +22,7 @@ use std::{
 
 use ::images::worker::wire::{Answer, Ask, Record};
 use isolate::{plan::Identity, sandbox::MAX_LAYERS};
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, RwLockWriteGuard, oneshot};
 
 pub use ::images::{
     config::Run,
@@ -143,6 +143,7 @@ struct Inner {
     /// Held by whoever pins something; by whoever deletes, alone.
     gate: Arc<RwLock<()>>,
     known: Mutex<BTreeMap<String, Known>>,
+    tasks: Tasks,
 }
 
 /// An image of which we know that it is here: only we have the worker change anything.
@@ -151,6 +152,19 @@ struct Known {
     image: Image,
     /// The file that it was made from.
     stamp: Option<Stamp>,
+}
+
+/// Held while something is deleted. At its end nothing is known any more, also not what somebody
+/// came to know meanwhile.
+struct Alone<'images> {
+    images: &'images Images,
+    _gate: RwLockWriteGuard<'images, ()>,
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.images.known().clear();
+    }
 }
 
 /// Names that are remembered. With more, all are asked for again.
@@ -166,9 +180,9 @@ impl Images {
         let allowed = settings.allowed.clone();
         let (pins, gate) = (Pins::default(), Arc::<RwLock<()>>::default());
         let workers = Workers::new(settings, identity, spawner, tasks.clone());
-        let flights = Flights::new(workers.clone(), pins.clone(), gate.clone(), tasks);
+        let flights = Flights::new(workers.clone(), pins.clone(), gate.clone(), tasks.clone());
         let known = Mutex::default();
-        Self { inner: Arc::new(Inner { allowed, workers, flights, pins, gate, known }) }
+        Self { inner: Arc::new(Inner { allowed, workers, flights, pins, gate, known, tasks }) }
     }
 
     /// Finds what a sandbox is to be made from, and brings it here if it is not. Those who want the
@@ -235,9 +249,12 @@ impl Images {
     /// Takes a name away, or all names of the image with that id, and deletes what nobody needs any
     /// more. An image that a sandbox uses keeps its last name.
     pub async fn remove(&self, name: &str, in_use: &InUse) -> Result<Collected, ImageError> {
-        let name = full_name(name)?;
-        let _alone = self.inner.gate.write().await;
-        self.known().clear();
+        let (images, name, in_use) = (self.clone(), full_name(name)?, in_use.clone());
+        self.undisturbed(async move { images.remove_alone(name, &in_use).await }).await
+    }
+
+    async fn remove_alone(&self, name: String, in_use: &InUse) -> Result<Collected, ImageError> {
+        let _alone = self.alone().await;
         let id = name.parse::<Digest>().ok();
         let is_it = |it: &Summary| id.map_or_else(|| it.names.contains(&name), |id| it.id == id);
         let found = self.list().await?.into_iter().find(is_it);
@@ -253,9 +270,27 @@ impl Images {
 
     /// Deletes what no name, no pin and nobody who is named here can reach.
     pub async fn collect(&self, in_use: &InUse) -> Result<Collected, ImageError> {
-        let _alone = self.inner.gate.write().await;
-        self.known().clear();
-        self.collect_alone(in_use).await
+        let (images, in_use) = (self.clone(), in_use.clone());
+        let collecting = async move {
+            let _alone = images.alone().await;
+            images.collect_alone(&in_use).await
+        };
+        self.undisturbed(collecting).await
+    }
+
+    /// Keeps everybody from pinning what is about to be deleted.
+    async fn alone(&self) -> Alone<'_> {
+        Alone { images: self, _gate: self.inner.gate.write().await }
+    }
+
+    /// Deletes to the end, also if the caller goes away: nobody may pin before it is over.
+    async fn undisturbed<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, ImageError>> + Send + 'static,
+    ) -> Result<T, ImageError> {
+        let (done, is_done) = oneshot::channel();
+        self.inner.tasks.start("image removal", async move { drop(done.send(work.await)) });
+        is_done.await.unwrap_or(Err(ImageError::SpawnerGone))
     }
 
     async fn collect_alone(&self, in_use: &InUse) -> Result<Collected, ImageError> {
@@ -336,7 +371,7 @@ impl Images {
         self.known().get(name).filter(|known| known.stamp == stamp).map(|it| it.image.clone())
     }
 
-    /// What is pinned is here, and stays so until somebody deletes, who forgets everything first.
+    /// What is pinned is here, and stays so until somebody deletes, who forgets everything after.
     fn remember(&self, pinned: &Pinned, stamp: Option<Stamp>) {
         let mut known = self.known();
         if known.len() >= MOST_KNOWN {

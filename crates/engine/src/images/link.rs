@@ -187,7 +187,9 @@ impl Link {
             state.asked.insert(number, asked);
             number
         };
-        self.post(number, ask, along.file.into_iter().collect()).await?;
+        let posted = self.post(number, ask, along.file.into_iter().collect()).await;
+        // Whoever asks next is not to find this one again.
+        posted.inspect_err(|_unanswered| self.close())?;
         Ok(Pending { number, answer: answered })
     }
 
