@@ -26,7 +26,9 @@ use isolate::{
     cgroup::Cgroups,
     plan::Exit,
     socket::PacketSocket,
-    spawner::{Daemon, IdRange, SandboxSettings, Settings, Spawner, enter_user_namespace},
+    spawner::{
+        Daemon, IdRange, ImageSettings, SandboxSettings, Settings, Spawner, enter_user_namespace,
+    },
     sys,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -95,7 +97,11 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
         daemon: user,
     });
     let ids = is_root.then_some(IdRange::DEFAULT);
-    let settings = Settings { scratch: scratch.clone(), ids, sandboxes };
+    let images = (!is_private).then(|| ImageSettings {
+        folder: config.images_folder(),
+        arguments: ["ringfence", "serve", "--as-image-worker"].map(str::to_owned).to_vec(),
+    });
+    let settings = Settings { scratch: scratch.clone(), ids, sandboxes, images };
     let exit = Spawner::new(&settings, cgroups)?.run(&ours, Daemon::new(pid))?;
     // It was only a place to mount on.
     let _ = fs::remove_dir(scratch);

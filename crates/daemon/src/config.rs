@@ -1,5 +1,6 @@
 //! One configuration: defaults, then a file, then the environment, then flags.
 
+mod images;
 mod languages;
 mod layers;
 mod units;
@@ -11,6 +12,7 @@ use engine::languages::Languages;
 use model::{admission::Capacity, execution::Freshness, limits::LimitPolicy, units::ByteSize};
 use serde::{Deserialize, Serialize};
 
+pub use images::{ImagesConfig, RegistryConfig};
 pub use languages::{AddedLanguage, AddedLanguages};
 pub use layers::{ConfigError, Sources, load};
 
@@ -45,6 +47,7 @@ pub struct Config {
     pub connections: Connections,
     pub executions: Executions,
     pub agbox: Agbox,
+    pub images: ImagesConfig,
     /// Languages besides the built-in ones.
     #[serde(skip_serializing_if = "AddedLanguages::is_empty")]
     pub languages: AddedLanguages,
@@ -132,6 +135,7 @@ impl Default for Config {
             connections: Connections::default(),
             executions: Executions::default(),
             agbox: Agbox::default(),
+            images: ImagesConfig::default(),
             languages: AddedLanguages::new(),
         }
     }
@@ -201,6 +205,9 @@ impl Config {
         if self.executions.held < MIN_HELD {
             return refuse(format!("executions.held must be at least {MIN_HELD}"));
         }
+        if let Some(problem) = self.images.problem() {
+            return refuse(problem);
+        }
         let mut agbox_paths = self.agbox.socket.iter().chain(&self.agbox.host_paths);
         if agbox_paths.any(|path| !path.is_absolute()) {
             return refuse("agbox.socket and agbox.host_paths must be absolute paths".into());
@@ -258,7 +265,12 @@ impl Config {
         self.data.join("sandboxes")
     }
 
-    /// Returns the folder of images.
+    /// Returns how images are had.
+    pub fn image_settings(&self) -> engine::images::Settings {
+        self.images.settings()
+    }
+
+    /// Returns the folder of images. It is the worker's who unpacks them.
     pub fn images_folder(&self) -> PathBuf {
         self.data.join("images")
     }

@@ -3,6 +3,7 @@
 //! Knows no HTTP, WebSocket or gRPC: surfaces translate to and from these types.
 
 pub mod executions;
+pub mod images;
 pub mod languages;
 mod queue;
 mod run;
@@ -29,6 +30,7 @@ use model::{
     units::ByteSize,
 };
 
+use images::Images;
 use languages::{Language, Languages};
 use posture::Posture;
 use queue::Queue;
@@ -153,6 +155,12 @@ impl Engine {
     ) -> Result<Sandboxes, SandboxError> {
         let (spawner, tasks) = (self.inner.spawner.clone(), self.inner.tasks.clone());
         Sandboxes::open(store, spawner, &self.inner.posture, settings, tasks).await
+    }
+
+    /// Returns the images of this node. Nothing is started or read before the first is wanted.
+    pub fn open_images(&self, settings: images::Settings) -> Images {
+        let (spawner, tasks) = (self.inner.spawner.clone(), self.inner.tasks.clone());
+        Images::new(settings, self.inner.posture.identity, spawner, tasks)
     }
 
     /// Returns the language of that name, if its runtime is installed.

@@ -49,6 +49,7 @@ struct State {
     zygotes: HashSet<u64>,
     next_ticket: u64,
     asked: HashMap<u64, oneshot::Sender<Answered>>,
+    workers: HashMap<u64, oneshot::Sender<Result<OwnedFd, EngineError>>>,
 }
 
 /// What the spawner answers about a sandbox, and the descriptors that come along.
@@ -120,6 +121,23 @@ impl Spawner {
         };
         self.order(&Order::Sandbox { ticket, order }).await?;
         answered.await.map_err(|_gone| EngineError::SpawnerGone)
+    }
+
+    /// Has a worker for images started, and returns the socket to it. One that is there ends.
+    pub(crate) async fn start_image_worker(&self) -> Result<OwnedFd, EngineError> {
+        let (answer, answered) = oneshot::channel();
+        if *self.shared.gone.borrow() {
+            return Err(EngineError::SpawnerGone);
+        }
+        let ticket = {
+            let mut state = self.state();
+            state.next_ticket += 1;
+            let ticket = state.next_ticket;
+            state.workers.insert(ticket, answer);
+            ticket
+        };
+        self.order(&Order::StartImageWorker { ticket }).await?;
+        answered.await.unwrap_or(Err(EngineError::SpawnerGone))
     }
 
     /// Adds a file to the root of all slots that are made from now on.
@@ -209,6 +227,13 @@ impl Spawner {
                     drop(waiting.send((answer, fds)));
                 }
             }
+            Notice::ImageWorker { ticket, started } => {
+                if let Some(waiting) = self.state().workers.remove(&ticket) {
+                    let socket = fds.into_iter().next().ok_or(EngineError::MissingDescriptors);
+                    // Whoever asked may have gone on without it; it ends when its socket is closed.
+                    drop(waiting.send(started.map_err(EngineError::Slot).and(socket)));
+                }
+            }
             Notice::Gone { slot } => tracing::trace!(slot, "slot gone"),
         }
     }
@@ -231,6 +256,7 @@ impl Spawner {
         let mut state = self.state();
         state.being_made.clear();
         state.asked.clear();
+        state.workers.clear();
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {

@@ -1,8 +1,8 @@
 //! Images: names, hostile archives, a store of layers that all sandboxes share, and registries.
 //!
 //! It is a crate of its own because `unpack` reads what strangers packed: a worker process with
-//! reduced rights runs it, over nothing but a reader and the descriptor of an empty directory. It
-//! knows nothing of sandboxes, of surfaces, or of the database.
+//! reduced rights runs it, over nothing but a reader and the descriptor of an empty directory. That
+//! process is [`worker`]. It knows nothing of sandboxes, of surfaces, or of the database.
 
 pub mod archive;
 pub mod beneath;
@@ -12,3 +12,4 @@ pub mod pull;
 pub mod reference;
 pub mod store;
 pub mod unpack;
+pub mod worker;

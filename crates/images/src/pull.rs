@@ -14,13 +14,15 @@ mod registry;
 mod settings;
 mod transport;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use tokio::sync::{Mutex, mpsc};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex, watch};
 
 pub use self::{
     error::PullError,
-    settings::{Credentials, Registry as RegistrySettings, Scheme, Settings},
+    local::{Opener, open_in},
+    settings::{Certificates, Credentials, Registry as RegistrySettings, Scheme, Settings},
 };
 use self::{layers::Source, registry::Registry, transport::Transport};
 use crate::{
@@ -30,19 +32,30 @@ use crate::{
     store::{Image, Pin, Store},
 };
 
-/// How far a layer has come. These are told as they happen and may be dropped when nobody takes
-/// them; whether a pull has ended is told by its result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How far a pull has come. Whether it has ended is told by its result.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// The layer, by the digest of its content.
-    pub layer: Digest,
-    /// Bytes that were fetched, of how many.
+    /// Every layer of the image, by the digest of its content.
+    pub layers: BTreeMap<Digest, Part>,
+}
+
+/// How far a layer has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Bytes that were fetched, of how many. All of them, if the layer was there already.
     pub done: u64,
     pub total: u64,
 }
 
-/// Takes what is told on the way. The channel is bounded; a full one loses events.
-pub type Listener = mpsc::Sender<Progress>;
+/// Takes what is told on the way: the latest state, so that whoever looks seldom misses nothing
+/// that matters.
+pub type Listener = watch::Sender<Progress>;
+
+fn tell(listener: &Listener, layer: Digest, done: u64, total: u64) {
+    listener.send_modify(|progress| {
+        progress.layers.insert(layer, Part { done, total });
+    });
+}
 
 /// An image in the store, kept from being collected until the pin is dropped.
 #[derive(Debug)]
@@ -93,7 +106,8 @@ impl Puller {
             Reference::Layout { path, tag } => {
                 let path = path.clone();
                 let folder = self.blocking(move |_store| local::open_folder(&path)).await?;
-                self.pull_layout(folder, tag.as_deref(), &name, listener).await
+                let open: Opener = Arc::new(move |part: &str| open_in(&folder, part));
+                self.pull_layout(open, tag.as_deref(), &name, listener).await
             }
             Reference::Registry(registry_name) => {
                 self.pull_registry(registry_name, &name, listener).await

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How far a layer may go before it is taken for an attack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Limits {
     /// Entries, and directories that entries imply.
     pub entries: u64,

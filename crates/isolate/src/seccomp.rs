@@ -13,7 +13,7 @@ use program::{
     Test::{HasAnyOf, Is, IsNot},
     Verdict,
 };
-use table::{ALLOWED, INIT, NAMESPACE_FLAGS, REFUSED, SUPERVISOR};
+use table::{ALLOWED, IMAGE_WORKER_REFUSED, INIT, NAMESPACE_FLAGS, REFUSED, SUPERVISOR};
 
 /// Returns the filter for user code.
 pub fn for_user_code() -> Vec<u8> {
@@ -38,6 +38,34 @@ pub fn for_supervisor() -> Vec<u8> {
     let listed = all(ALLOWED, Allow).chain(looked_at_closer()).chain(all(SUPERVISOR, Allow));
     compile(listed, Fail(libc::EPERM))
 }
+
+/// Returns the filter that the process which unpacks images is started with: what user code may do,
+/// but for sockets by name. It is in the machine's own network, and there are doors of others there
+/// that only have names. It may load a second filter.
+pub fn for_image_worker() -> Vec<u8> {
+    let unsupported = Fail(libc::EAFNOSUPPORT);
+    let socket = Verdict::from(unsupported)
+        .when(0, Is(number(libc::AF_INET)), Allow)
+        .when(0, Is(number(libc::AF_INET6)), Allow)
+        .when(0, IsNot(number(libc::AF_NETLINK)), unsupported)
+        .when(2, Is(number(libc::NETLINK_ROUTE)), Allow);
+    let listed = all(ALLOWED, Allow).chain(all(REFUSED, Fail(libc::EPERM)));
+    let closer = looked_at_closer().into_iter().chain([(libc::SYS_socket, socket)]);
+    let filter = [(libc::SYS_seccomp, Allow.into())];
+    compile(listed.chain(closer).chain(filter), Fail(libc::ENOSYS))
+}
+
+/// Returns the filter that the same process loads before it reads anything of strangers: it is
+/// what it is, and becomes nothing else. It starts threads, no processes, and nobody connects to it.
+pub fn for_running_image_worker() -> Vec<u8> {
+    let refused = Fail(libc::EPERM);
+    let threads = Verdict::from(refused).when(0, HasAnyOf(THREAD), Allow);
+    let listed = all(IMAGE_WORKER_REFUSED, refused);
+    compile(listed.chain([(libc::SYS_clone, threads)]), Allow)
+}
+
+/// The flag of `clone` that asks for a thread.
+const THREAD: u32 = 0x0001_0000;
 
 fn all(calls: &[i64], answer: Answer) -> impl Iterator<Item = (i64, Verdict)> {
     calls.iter().map(move |call| (*call, answer.into()))

@@ -3,6 +3,7 @@
 //! It has one thread and one loop, which never waits for anything but the next event.
 
 mod ids;
+mod image_worker;
 mod make;
 mod posture;
 mod process;
@@ -10,6 +11,7 @@ mod sandboxes;
 mod zygote;
 
 pub use ids::IdRange;
+pub use image_worker::{IMAGE_FOLDER, ImageSettings, WORKER_SOCKET};
 pub use process::{Daemon, enter_user_namespace};
 pub use sandboxes::SandboxSettings;
 
@@ -40,6 +42,7 @@ use crate::{
     wire::{self, Notice, Order},
 };
 use ids::Ids;
+use image_worker::ImageWorker;
 use make::Parts;
 use sandboxes::Sandboxes;
 use zygote::{Answer, Zygote};
@@ -57,6 +60,8 @@ pub struct Settings {
     pub ids: Option<IdRange>,
     /// Without them there are only slots.
     pub sandboxes: Option<SandboxSettings>,
+    /// Without them there are no images but the machine's own.
+    pub images: Option<ImageSettings>,
 }
 
 /// The spawner cannot start, or cannot go on.
@@ -90,6 +95,7 @@ pub struct Spawner {
     slots: HashMap<u64, Slot>,
     zygotes: HashMap<u64, Zygote>,
     sandboxes: Option<Sandboxes>,
+    image_worker: Option<ImageWorker>,
     /// Slots that never came to be, but whose processes are not all gone.
     dying: Vec<(u32, Option<Group>)>,
     events: OwnedFd,
@@ -189,6 +195,7 @@ impl Spawner {
             slots: HashMap::new(),
             zygotes: HashMap::new(),
             sandboxes,
+            image_worker: settings.images.as_ref().map(ImageWorker::new),
             dying: Vec::new(),
             events: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(doing("watch events"))?,
             outbox: VecDeque::new(),
@@ -292,6 +299,10 @@ impl Spawner {
             }
             Order::Sandbox { ticket, order } => {
                 self.obey_about_sandbox(ticket, order);
+                Ok(())
+            }
+            Order::StartImageWorker { ticket } => {
+                self.start_image_worker(ticket);
                 Ok(())
             }
             Order::Destroy { slot } => {
@@ -459,6 +470,7 @@ impl Spawner {
             daemon.note(pid, status);
         }
         self.worker_ended(pid, status);
+        self.image_worker_ended(pid);
         let slot = self.slots.iter().find(|(_, slot)| slot.pid == Some(pid));
         match slot.map(|(number, _)| *number) {
             Some(number) => self.clear_away(number),
@@ -496,7 +508,8 @@ impl Spawner {
             self.clear_away(number)?;
         }
         let zygotes: Vec<u64> = self.zygotes.keys().copied().collect();
-        let mut ended = Vec::new();
+        let mut ended: Vec<OwnedFd> =
+            self.image_worker.as_mut().and_then(ImageWorker::end).into_iter().collect();
         for number in zygotes {
             ended.extend(self.zygotes.get(&number).and_then(Zygote::process));
             self.lose_zygote(number);
@@ -507,8 +520,8 @@ impl Spawner {
             self.note_end(pid, status, &mut daemon)?;
         }
         // Not for every child: sandboxes go on.
-        for zygote in ended {
-            wait_for(&zygote).map_err(doing("wait for a zygote"))?;
+        for process in ended {
+            wait_for(&process).map_err(doing("wait for a process"))?;
         }
         while reaped(WaitOptions::NOHANG)?.is_some() {}
         self.forget_the_dying();

@@ -53,6 +53,11 @@ pub enum Order {
         ticket: u64,
         order: SandboxOrder,
     },
+    /// Starts the process that images are unpacked in; answered by the same number. One that is
+    /// there already is ended first.
+    StartImageWorker {
+        ticket: u64,
+    },
 }
 
 /// What the spawner tells the daemon.
@@ -83,6 +88,12 @@ pub enum Notice {
     Sandbox {
         ticket: u64,
         answer: SandboxAnswer,
+    },
+    /// The process that images are unpacked in is on its way, and its socket comes along. Its first
+    /// word there is a [`Report`]: ready or broken.
+    ImageWorker {
+        ticket: u64,
+        started: Result<(), Broken>,
     },
 }
 

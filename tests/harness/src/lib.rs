@@ -4,6 +4,10 @@
 //! started again, and becomes a spawner before its `main` runs.
 
 pub mod disks;
+pub mod imaging;
+pub mod packing;
+mod probe;
+pub mod registry;
 pub mod supervisor;
 
 use std::{
@@ -16,7 +20,10 @@ use isolate::{
     cgroup::Cgroups,
     sandbox::{SandboxAnswer, SandboxOrder},
     socket::PacketSocket,
-    spawner::{IdRange, SandboxSettings, Settings, Spawner, SpawnerError, enter_user_namespace},
+    spawner::{
+        IdRange, ImageSettings, SandboxSettings, Settings, Spawner, SpawnerError,
+        enter_user_namespace,
+    },
     sys,
     wire::{self, Notice, Order},
 };
@@ -31,6 +38,18 @@ const ROLE: &str = "RINGFENCE_TEST_SPAWNER";
 /// Names the folder of sandboxes, if there are to be any.
 const SANDBOXES: &str = "RINGFENCE_TEST_SANDBOXES";
 
+/// Names the folder of images, if there are to be any.
+const IMAGES: &str = "RINGFENCE_TEST_IMAGES";
+
+/// By this argument the test's own program is the worker that unpacks images.
+const IMAGE_WORKER: &str = "--be-the-image-worker-of-a-test";
+
+/// By this argument it tries what such a worker can do.
+const IMAGE_PROBE: &str = "--be-the-image-probe-of-a-test";
+
+/// Names which of the two it is.
+const IMAGE_ROLE: &str = "RINGFENCE_TEST_IMAGE_ROLE";
+
 /// The number of its socket.
 const SOCKET: &str = "RINGFENCE_TEST_SPAWNER_SOCKET";
 
@@ -44,7 +63,11 @@ fn become_what_is_asked() {
     } else if let Some(data) = role(disks::ROLE) {
         disks::be_worker(Path::new(&data)).map_err(|error| complain(&*error))
     } else {
-        return;
+        match std::env::args().nth(1).as_deref() {
+            Some(IMAGE_WORKER) => images::worker::run().map_err(|error| complain(&error)),
+            Some(IMAGE_PROBE) => probe::be_probe().map_err(|error| complain(&error)),
+            _ => return,
+        }
     };
     sys::process::exit_now(i32::from(ended.is_err()));
 }
@@ -97,7 +120,14 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
         daemon: None,
     });
     let ids = is_root.then_some(IdRange::DEFAULT);
-    let settings = Settings { scratch: scratch.to_owned(), ids, sandboxes };
+    let images = std::env::var_os(IMAGES).map(|folder| ImageSettings {
+        folder: folder.into(),
+        arguments: vec![
+            "ringfence".to_owned(),
+            std::env::var(IMAGE_ROLE).unwrap_or(IMAGE_WORKER.to_owned()),
+        ],
+    });
+    let settings = Settings { scratch: scratch.to_owned(), ids, sandboxes, images };
     let number = std::env::var(SOCKET).ok().and_then(|number| number.parse().ok());
     let socket = sys::process::inherited(number.unwrap_or(-1))
         .map_err(|errno| SpawnerError::System { doing: "find the socket", errno })?;
@@ -131,6 +161,20 @@ pub fn start_spawner_of_sandboxes(
 ) -> std::io::Result<(PacketSocket, SpawnerProcess)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env(SANDBOXES, folder);
+    start(command)
+}
+
+/// Starts a spawner that also starts workers for images, over this folder.
+pub fn start_spawner_of_images(folder: &Path) -> std::io::Result<(PacketSocket, SpawnerProcess)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(IMAGES, folder);
+    start(command)
+}
+
+/// Starts a spawner whose workers for images only try what they can do.
+pub fn start_spawner_of_probes(folder: &Path) -> std::io::Result<(PacketSocket, SpawnerProcess)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(IMAGES, folder).env(IMAGE_ROLE, IMAGE_PROBE);
     start(command)
 }
 

@@ -68,6 +68,9 @@ pub(crate) struct Serve {
     /// Be the daemon: the spawner hands over these descriptors.
     #[arg(long, hide = true, value_name = "SOCKET,CONFIG")]
     as_daemon: Option<String>,
+    /// Be the worker that unpacks images: the spawner has made this process for it.
+    #[arg(long, hide = true)]
+    as_image_worker: bool,
     /// Serve one `ringfence run`: keep nothing, tell where we are on standard output, and end
     /// with standard input.
     #[arg(long, hide = true, conflicts_with_all = ["listen", "data", "print_config"])]
@@ -76,6 +79,10 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        if self.as_image_worker {
+            images::worker::run()?;
+            return Ok(ExitCode::SUCCESS);
+        }
         if let Some(numbers) = &self.as_daemon {
             return self.be_daemon(processes::take_over(numbers)?);
         }

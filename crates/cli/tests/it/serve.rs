@@ -1,7 +1,12 @@
 //! `ringfence serve`.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::{os::unix::fs::PermissionsExt as _, process::Command};
 
+use isolate::{
+    socket::PacketSocket,
+    wire::{self, Report},
+};
+use rustix::net::RecvFlags;
 use serde_json::json;
 
 use crate::{
@@ -106,4 +111,20 @@ fn a_result_says_what_stands_between_the_code_and_the_machine_if_it_is_asked_to(
     frame["posture"] = false.into();
     socket.send(&frame);
     assert_eq!(socket.until("result").get("posture"), None);
+}
+
+#[test]
+fn the_program_is_its_own_worker_for_images() {
+    let (ours, theirs) = PacketSocket::pair().unwrap();
+    // As the spawner starts it, but for the place: its socket is at number 3.
+    let mut worker = Command::new("setpriv")
+        .args(["--no-new-privs", "sh", "-c", "exec \"$0\" serve --as-image-worker 3<&0"])
+        .arg(env!("CARGO_BIN_EXE_ringfence"))
+        .stdin(theirs.into_fd())
+        .spawn()
+        .unwrap();
+    let packet = ours.receive(RecvFlags::empty()).unwrap().unwrap();
+    assert_eq!(wire::decode::<Report>(&packet.bytes).unwrap(), Report::Ready);
+    drop(ours);
+    assert!(worker.wait().unwrap().success(), "it ends with its socket");
 }

@@ -119,7 +119,7 @@ mod tests {
     use model::{execution::Freshness, units::ByteSize};
 
     use super::*;
-    use crate::config::{AddedLanguage, Agbox};
+    use crate::config::{AddedLanguage, Agbox, RegistryConfig};
 
     fn table(text: &str) -> Table {
         toml::from_str(text).unwrap()
@@ -228,6 +228,11 @@ mod tests {
                 assert!(page.contains(&format!("\n| `{name}` |")), "{name} is not on the page");
             }
         }
+        let (username, password_file) = (text(), Some("/x".into()));
+        let registry = RegistryConfig { username, password_file, ..RegistryConfig::default() };
+        for (name, _) in Table::try_from(registry).unwrap() {
+            assert!(page.contains(&format!("\n| `{name}` |")), "{name} is not on the page");
+        }
         let env = [(String::new(), String::new())].into();
         let language = AddedLanguage { env, ..AddedLanguage::default() };
         for (name, _) in Table::try_from(language).unwrap() {
@@ -252,6 +257,10 @@ mod tests {
             "[executions]\ndisconnect_grace = \"301s\"",
             "[executions]\nrunning = 0",
             "[executions]\nheld = \"3MiB\"",
+            "[images]\nallow = [\"a b\"]",
+            "[images]\nalow = []",
+            "[images.registries.\"example.com\"]\nusername = \"me\"",
+            "[images.registries.\"example.com\"]\nscheme = \"ftp\"",
         ];
         for text in rows {
             let (_directory, file) = file(text);

@@ -13,6 +13,8 @@ mod executions;
 #[cfg(test)]
 mod home;
 #[cfg(test)]
+mod images;
+#[cfg(test)]
 mod networks;
 #[cfg(test)]
 mod node;

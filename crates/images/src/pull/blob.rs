@@ -6,10 +6,11 @@ use bytes::Bytes;
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::{
-    Listener, Progress, PullError,
+    Listener, PullError,
     layers::Stop,
     manifest::Descriptor,
     registry::{ATTEMPTS, Registry},
+    tell,
 };
 use crate::{
     digest::{Digest, Hasher},
@@ -149,9 +150,7 @@ impl Fetch<'_> {
     }
 
     fn tell(&self, done: u64) {
-        let progress = Progress { layer: self.layer, done, total: self.blob.size };
-        // Nobody waits for a listener: the next event says more than this one.
-        let _lost = self.listener.try_send(progress);
+        tell(self.listener, self.layer, done, self.blob.size);
     }
 
     fn wrong_size(&self, found: u64) -> PullError {

@@ -24,7 +24,7 @@ pub enum PullError {
         source: hyper::Error,
     },
     #[error("no certificate authorities can be read from {0}")]
-    Certificates(PathBuf),
+    Certificates(String),
     #[error("{host} answered {status} for {what}")]
     Status { host: String, status: u16, what: String },
     #[error("{host} has no {what}")]

@@ -16,6 +16,7 @@ use super::{
     local::{Blobs, Part},
     manifest::Descriptor,
     registry::Registry,
+    tell,
 };
 use crate::{
     digest::Digest,
@@ -40,10 +41,15 @@ impl Puller {
         source: &Source<'_>,
         listener: &Listener,
     ) -> Result<(), PullError> {
+        for (diff_id, blob) in &wanted {
+            tell(listener, *diff_id, 0, blob.size);
+        }
         let stop = &Stop::default();
         let _guard = StopOnDrop(stop.clone());
         let made = wanted.into_iter().map(|(diff_id, blob)| async move {
-            self.make_layer(diff_id, &blob, source, listener, stop).await
+            self.make_layer(diff_id, &blob, source, listener, stop).await?;
+            tell(listener, diff_id, blob.size, blob.size);
+            Ok(())
         });
         let mut made = stream::iter(made).buffer_unordered(AT_ONCE);
         let mut first_error = None;

@@ -7,14 +7,14 @@ use std::{
     fs::File,
     io::{self, Read},
     os::{
-        fd::OwnedFd,
+        fd::{AsFd, OwnedFd},
         unix::fs::{FileExt as _, OpenOptionsExt as _},
     },
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use serde_json::json;
 
 pub(super) use self::blobs::{Blobs, Part};
@@ -29,18 +29,31 @@ use crate::{digest::Digest, store::Store, unpack};
 /// How tools write down which name an image in a layout has.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
+/// Opens a part of a layout by its name in there.
+pub type Opener = Arc<dyn Fn(&str) -> io::Result<File> + Send + Sync>;
+
+/// Opens a part of a layout. It may come from a stranger, so its links lead nowhere; and what is no
+/// file is none of its parts.
+pub fn open_in(folder: &impl AsFd, name: &str) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let rooted = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let file = File::from(openat2(folder, name, flags, Mode::empty(), rooted)?);
+    let is_file = file.metadata()?.is_file();
+    if is_file { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
 impl Puller {
-    /// Brings in an image of a layout that somebody opened, perhaps with other rights than ours.
+    /// Brings in an image of a layout whose parts somebody opens, perhaps with other rights than ours.
     pub async fn pull_layout(
         &self,
-        folder: OwnedFd,
+        open: Opener,
         tag: Option<&str>,
         name: &str,
         listener: &Listener,
     ) -> Result<Pulled, PullError> {
         let (path, tag) = (PathBuf::from(name), tag.map(str::to_owned));
         let found = self.blocking(move |_store| {
-            let blobs = Blobs::in_folder(folder, &path);
+            let blobs = Blobs::opened_by(open, &path);
             let found = image_in(&blobs, &path, tag.as_deref())?;
             Ok((blobs, found))
         });

@@ -1,7 +1,6 @@
 //! Opens connections: TCP, and TLS on it.
 
 use std::{
-    path::PathBuf,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -20,7 +19,7 @@ use tokio_rustls::{
     },
 };
 
-use super::{PullError, Settings};
+use super::{Certificates, PullError, Settings};
 
 /// Where a request goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +50,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 #[derive(Debug)]
 pub(super) struct Transport {
-    certificates: PathBuf,
+    certificates: Certificates,
     connect_timeout: Duration,
     pub(super) silence_timeout: Duration,
     /// Made when a safe connection is first wanted.
@@ -90,12 +89,19 @@ impl Transport {
         if let Some(config) = self.tls.get() {
             return Ok(config.clone());
         }
-        let unreadable = || PullError::Certificates(self.certificates.clone());
+        let unreadable = || PullError::Certificates(self.certificates.to_string());
         let mut roots = RootCertStore::empty();
-        let found = CertificateDer::pem_file_iter(&self.certificates);
-        let found = found.map_err(|_error| unreadable())?;
         // Bundles have old certificates that no longer count; the others do.
-        roots.add_parsable_certificates(found.filter_map(Result::ok));
+        match &self.certificates {
+            Certificates::File(path) => {
+                let found = CertificateDer::pem_file_iter(path).map_err(|_error| unreadable())?;
+                roots.add_parsable_certificates(found.filter_map(Result::ok));
+            }
+            Certificates::Text(text) => {
+                let found = CertificateDer::pem_slice_iter(text);
+                roots.add_parsable_certificates(found.filter_map(Result::ok));
+            }
+        }
         if roots.is_empty() {
             return Err(unreadable());
         }

@@ -7,7 +7,7 @@ use super::{Store, StoreError, files, removal, session::throw_away};
 use crate::digest::Digest;
 
 /// What must stay although no name leads to it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct InUse {
     pub images: BTreeSet<Digest>,
     /// Layers under overlays.
@@ -15,7 +15,7 @@ pub struct InUse {
 }
 
 /// What was deleted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Collected {
     pub images: u64,
     pub layers: u64,

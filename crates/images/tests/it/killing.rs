@@ -9,11 +9,10 @@ use std::{
 
 use images::{
     digest::Digest,
-    pull::{Puller, Settings},
+    pull::{Listener, Puller, Settings},
     store::{InUse, Store},
     unpack::{Limits, unpack},
 };
-use tokio::sync::mpsc;
 
 use crate::{
     imaging::build,
@@ -83,7 +82,7 @@ fn processes_that_want_the_same_layer_fetch_it_once() {
     if let (Ok(root), Ok(image)) = (env::var(STORE), env::var(IMAGE)) {
         let store = Store::open(Path::new(&root), form()).unwrap();
         let puller = Puller::new(store, Settings::default());
-        let (listener, _events) = mpsc::channel(1);
+        let listener = Listener::default();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let reference = image.parse().unwrap();
         runtime.block_on(puller.pull(&reference, &listener)).unwrap();
@@ -109,7 +108,7 @@ fn processes_that_want_the_same_layer_fetch_it_once() {
 fn pull_onto_a_full_disk(root: &str, image: &str) {
     let store = Store::open(Path::new(root), form()).unwrap();
     let puller = Puller::new(store, Settings::default());
-    let (listener, _events) = mpsc::channel(1);
+    let listener = Listener::default();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let pulled = runtime.block_on(puller.pull(&image.parse().unwrap(), &listener));
     let error = chain(&pulled.unwrap_err());

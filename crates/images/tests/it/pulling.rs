@@ -12,7 +12,10 @@ use std::{
 
 use images::{
     digest::Digest,
-    pull::{Credentials, Progress, PullError, Pulled, Puller, RegistrySettings, Settings},
+    pull::{
+        Credentials, Listener, Part, Progress, PullError, Pulled, Puller, RegistrySettings,
+        Settings,
+    },
     reference::Reference,
     store::{InUse, Store},
 };
@@ -45,7 +48,7 @@ impl Bench {
     }
 
     pub(crate) async fn pull(&self, name: &str) -> Result<Pulled, PullError> {
-        let (listener, _events) = mpsc::channel(1);
+        let listener = Listener::default();
         let reference: Reference = name.parse().unwrap();
         self.puller.pull(&reference, &listener).await
     }
@@ -95,9 +98,26 @@ async fn an_image_comes_from_a_real_registry() {
     let registry = Real::start(bench.folder.path(), "");
     let built = small_system();
     registry.push("team/system", "v1", &built);
-    let (listener, mut events) = mpsc::channel(10_000);
+    let listener = Listener::default();
+    let mut events = listener.subscribe();
     let name = format!("{}/team/system:v1", registry.address);
-    let pulled = bench.puller.pull(&name.parse().unwrap(), &listener).await.unwrap();
+    let pulling = async {
+        let pulled = bench.puller.pull(&name.parse().unwrap(), &listener).await.unwrap();
+        let last = listener.send_replace(Progress::default());
+        drop(listener);
+        (pulled, last)
+    };
+    let watching = async {
+        let mut before = Progress::default();
+        while events.changed().await.is_ok() {
+            let now = events.borrow_and_update().clone();
+            for (layer, part) in &now.layers {
+                assert!(before.layers.get(layer).is_none_or(|it| it.done <= part.done));
+            }
+            before = now;
+        }
+    };
+    let ((pulled, last), ()) = tokio::join!(pulling, watching);
 
     assert_eq!(pulled.image.id, Digest::of(&built.config));
     assert_eq!(pulled.image.manifest, Some(Digest::of(&built.manifest)));
@@ -108,14 +128,9 @@ async fn an_image_comes_from_a_real_registry() {
         layers[1],
         ["etc directory 755", "etc/gone device 0", "etc/motd file 644 1 changed"]
     );
-    drop(listener);
-    let mut last = BTreeMap::new();
-    while let Some(Progress { layer, done, total }) = events.recv().await {
-        assert!(last.insert(layer, (done, total)).is_none_or(|(before, _)| before < done));
-    }
-    let ends: Vec<(u64, u64)> = pulled.image.layers().iter().map(|it| last[it]).collect();
-    let sizes: Vec<u64> = built.layers.iter().map(|it| it.len() as u64).collect();
-    assert_eq!(ends, [(sizes[0], sizes[0]), (sizes[1], sizes[1])]);
+    let whole = |it: &Vec<u8>| Part { done: it.len() as u64, total: it.len() as u64 };
+    let ends: Vec<Part> = pulled.image.layers().iter().map(|it| last.layers[it]).collect();
+    assert_eq!(ends, built.layers.iter().map(whole).collect::<Vec<_>>());
 
     let by_digest = format!("{}/team/system@{}", registry.address, Digest::of(&built.manifest));
     assert_eq!(bench.pull(&by_digest).await.unwrap().image, pulled.image);
@@ -225,7 +240,7 @@ async fn a_layer_is_fetched_once_however_many_want_it() {
     // Another process on the same store has nothing to fetch.
     let store = Store::open(&bench.folder.path().join("store"), form()).unwrap();
     let other = Puller::new(store, Settings::default());
-    let (listener, _events) = mpsc::channel(1);
+    let listener = Listener::default();
     other.pull(&name.parse().unwrap(), &listener).await.unwrap();
     for layer in &built.layers {
         assert_eq!(server.count(&Digest::of(layer).to_string()), 1);

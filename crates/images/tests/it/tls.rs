@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path, process::Command, sync::Arc};
 
-use images::pull::{RegistrySettings, Scheme, Settings};
+use images::pull::{Certificates, RegistrySettings, Scheme, Settings};
 use tokio_rustls::rustls::{
     ServerConfig,
     crypto::aws_lc_rs,
@@ -59,7 +59,7 @@ fn small() -> Built {
 fn bench(server: &Fake, authorities: &Path) -> Bench {
     let own = RegistrySettings { scheme: Scheme::Https, ..RegistrySettings::default() };
     let registries = BTreeMap::from([(server.address.to_string(), own)]);
-    let certificates = authorities.to_owned();
+    let certificates = Certificates::File(authorities.to_owned());
     Bench::with(Settings { registries, certificates, ..Settings::default() })
 }
 

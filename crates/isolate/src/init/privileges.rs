@@ -77,6 +77,25 @@ pub(super) fn of_supervisor(filter: &[u8]) -> Result<(), Broken> {
     sys::seccomp::load(filter).map_err(Broken::at(Step::Seccomp))
 }
 
+/// What it takes to write the files of an image, whoever they belong to.
+#[cfg(feature = "spawner")]
+const OF_IMAGE_WORKER: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID);
+
+/// Leaves the process that unpacks images what it needs for that, also across the exec, and only
+/// for files of its own user namespace.
+#[cfg(feature = "spawner")]
+pub(crate) fn of_image_worker(filter: &[u8]) -> Result<(), Broken> {
+    let at = Broken::at(Step::Privileges);
+    bound_by(OF_IMAGE_WORKER).map_err(&at)?;
+    clear_ambient_capability_set().map_err(&at)?;
+    only(OF_IMAGE_WORKER).map_err(&at)?;
+    set_no_new_privs(true).map_err(&at)?;
+    sys::seccomp::load(filter).map_err(Broken::at(Step::Seccomp))
+}
+
 fn limits(limits: Rlimits) -> Result<(), Errno> {
     limits.all().into_iter().try_for_each(|(kind, value)| sys::process::limit(kind, value))
 }

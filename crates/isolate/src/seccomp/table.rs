@@ -452,3 +452,18 @@ pub(super) const INIT: &[i64] = &[
 
 /// What the supervisor of a sandbox needs besides what its commands may do.
 pub(super) const SUPERVISOR: &[i64] = &[libc::SYS_capset, libc::SYS_clone3, libc::SYS_seccomp];
+
+/// What the process that unpacks images has no use for once it runs.
+pub(super) const IMAGE_WORKER_REFUSED: &[i64] = &[
+    SYS_accept,
+    SYS_accept4,
+    SYS_bind,
+    SYS_execve,
+    SYS_execveat,
+    SYS_listen,
+    libc::SYS_seccomp,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+];

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    for_init, for_user_code,
-    table::{ALLOWED, INIT, NAMESPACE_FLAGS, REFUSED},
+    for_image_worker, for_init, for_running_image_worker, for_user_code,
+    table::{ALLOWED, IMAGE_WORKER_REFUSED, INIT, NAMESPACE_FLAGS, REFUSED},
 };
 
 const ALLOW: u32 = 0x7fff_0000;
@@ -163,6 +163,27 @@ fn init_can_do_only_what_it_needs() {
 }
 
 #[test]
+fn the_image_worker_has_no_sockets_by_name_and_is_nothing_else_once_it_runs() {
+    let (started, running) = (for_image_worker(), for_running_image_worker());
+    let answer = |filter: &[u8], call| run(filter, call, &mut BTreeSet::new());
+    for (call, expected) in cases() {
+        let expected = match call.number {
+            libc::SYS_seccomp => ALLOW,
+            libc::SYS_socket if call.args[0] == 1 => errno(libc::EAFNOSUPPORT),
+            _ => expected,
+        };
+        assert_eq!(answer(&started, call), expected, "{call:?}");
+    }
+    for number in 0..1024 {
+        let is_refused = IMAGE_WORKER_REFUSED.contains(&number) || number == libc::SYS_clone;
+        let expected = if is_refused { errno(libc::EPERM) } else { ALLOW };
+        assert_eq!(answer(&running, call(number, &[])), expected, "{number}");
+    }
+    assert_eq!(answer(&running, call(libc::SYS_clone, &[0x003d_0f00])), ALLOW, "a thread");
+    assert_eq!(answer(&running, call(libc::SYS_clone, &[0x0120_0011])), errno(libc::EPERM));
+}
+
+#[test]
 fn no_call_is_both_allowed_and_refused() {
     for call in REFUSED {
         assert!(!ALLOWED.contains(call), "{call}");
@@ -171,7 +192,7 @@ fn no_call_is_both_allowed_and_refused() {
 
 #[test]
 fn no_call_is_listed_twice() {
-    for list in [ALLOWED, REFUSED, INIT] {
+    for list in [ALLOWED, REFUSED, INIT, IMAGE_WORKER_REFUSED] {
         let sorted: BTreeSet<i64> = list.iter().copied().collect();
         assert_eq!(sorted.len(), list.len());
     }
@@ -179,7 +200,7 @@ fn no_call_is_listed_twice() {
 
 #[test]
 fn the_filters_fit_the_kernel() {
-    for filter in [for_user_code(), for_init()] {
+    for filter in [for_user_code(), for_init(), for_image_worker()] {
         assert!(filter.len() / 8 < 4096, "{}", filter.len() / 8);
     }
 }

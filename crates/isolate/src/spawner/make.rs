@@ -346,6 +346,6 @@ pub(super) fn open_null() -> Result<OwnedFd, Errno> {
 }
 
 /// Moves a descriptor above the numbers that a child puts others at.
-fn out_of_the_way(fd: impl AsFd) -> Result<OwnedFd, Errno> {
+pub(super) fn out_of_the_way(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(fd, 64)
 }

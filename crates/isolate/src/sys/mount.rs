@@ -12,6 +12,7 @@ use super::check;
 pub const RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 pub const NOSUID: u64 = libc::MOUNT_ATTR_NOSUID;
 pub const NODEV: u64 = libc::MOUNT_ATTR_NODEV;
+pub const NOEXEC: u64 = libc::MOUNT_ATTR_NOEXEC;
 
 /// Has the files of a detached mount belong to the users of another user namespace: what user 0
 /// owns on disk belongs to that namespace's user 0, and so on. Its programs get no rights of their
@@ -26,6 +27,12 @@ pub fn map_users(tree: BorrowedFd<'_>, users: BorrowedFd<'_>) -> Result<(), Errn
 pub fn make_plain(tree: BorrowedFd<'_>) -> Result<(), Errno> {
     let attr_set = NOSUID | NODEV;
     set(tree, c"", &libc::mount_attr { attr_set, attr_clr: 0, propagation: 0, userns_fd: 0 }, EMPTY)
+}
+
+/// Sets these attributes on a detached mount.
+pub fn set_attributes(tree: BorrowedFd<'_>, attributes: u64) -> Result<(), Errno> {
+    let attr = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    set(tree, c"", &attr, EMPTY)
 }
 
 const EMPTY: libc::c_int = libc::AT_EMPTY_PATH;

@@ -51,9 +51,17 @@ fn give(path: &Path) {
     }
 }
 
+/// A folder on a file system that can be mounted for other users: in memory that takes Linux 6.3.
+fn place() -> tempfile::TempDir {
+    match std::env::var_os("RINGFENCE_TEST_DISK") {
+        Some(disk) => tempfile::tempdir_in(disk).unwrap(),
+        None => tempfile::tempdir().unwrap(),
+    }
+}
+
 impl Ground {
     fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
+        let place = place();
         let (socket, spawner) =
             start_spawner_of_sandboxes(&place.path().join("sandboxes")).unwrap();
         let ground = Self { place, socket: Some(socket), spawner, next: 0 };

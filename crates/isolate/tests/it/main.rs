@@ -8,6 +8,8 @@ mod freezing;
 #[cfg(test)]
 mod host;
 #[cfg(test)]
+mod image_worker;
+#[cfg(test)]
 mod images;
 #[cfg(test)]
 mod limits;

@@ -4,14 +4,9 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, Read},
-    os::{fd::OwnedFd, unix::fs::FileExt as _},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     sync::Arc,
-};
-
-use rustix::{
-    fs::{Mode, OFlags, ResolveFlags, openat2},
-    io::Errno,
 };
 
 use super::{
@@ -19,7 +14,7 @@ use super::{
         PullError,
         manifest::{self, Descriptor},
     },
-    hashed, read_error,
+    Opener, hashed, read_error,
     saved::Contents,
 };
 use crate::digest::Digest;
@@ -31,7 +26,7 @@ pub(in crate::pull) struct Blobs {
 }
 
 enum Place {
-    Folder(OwnedFd),
+    Layout(Opener),
     Archive {
         file: Arc<File>,
         contents: Contents,
@@ -41,8 +36,8 @@ enum Place {
 }
 
 impl Blobs {
-    pub(super) fn in_folder(folder: OwnedFd, path: &Path) -> Self {
-        Self { place: Place::Folder(folder), path: path.to_owned() }
+    pub(super) fn opened_by(open: Opener, path: &Path) -> Self {
+        Self { place: Place::Layout(open), path: path.to_owned() }
     }
 
     pub(super) fn in_archive(file: File, contents: Contents, path: &Path) -> Self {
@@ -87,7 +82,7 @@ impl Blobs {
                 let name = contents.layers.get(&blob.digest).map_or("", String::as_str);
                 part_of(file, contents, name).ok_or_else(|| self.missing())
             }
-            Place::Archive { .. } | Place::Folder(_) => {
+            Place::Archive { .. } | Place::Layout(_) => {
                 let part = self.part(&name_of(blob.digest))?;
                 let (found, size) = hashed(&mut part.clone()).map_err(read_error(&self.path))?;
                 if size != blob.size {
@@ -113,25 +108,15 @@ impl Blobs {
 
     fn part(&self, name: &str) -> Result<Part, PullError> {
         match &self.place {
-            Place::Folder(folder) => self.part_in(folder, name),
+            Place::Layout(open) => {
+                let file = open(name).map_err(read_error(&self.path.join(name)))?;
+                Ok(Part::whole_of(&Arc::new(file)))
+            }
             Place::Archive { file, contents } => {
                 part_of(file, contents, name).ok_or_else(|| self.missing())
             }
             Place::One(_) => Err(self.missing()),
         }
-    }
-
-    /// A layout may come from a stranger too: its links lead nowhere.
-    fn part_in(&self, folder: &OwnedFd, name: &str) -> Result<Part, PullError> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let rooted = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let opened = openat2(folder, name, flags, Mode::empty(), rooted);
-        let failed = |errno: Errno| read_error(&self.path.join(name))(errno.into());
-        let file = File::from(opened.map_err(failed)?);
-        if !file.metadata().map_err(read_error(&self.path))?.is_file() {
-            return Err(self.missing());
-        }
-        Ok(Part::whole_of(&Arc::new(file)))
     }
 
     fn missing(&self) -> PullError {

@@ -1,47 +1,47 @@
 //! Packs archives byte by byte, so that they can be wrong in any way.
 
-pub(crate) const BLOCK: usize = 512;
+pub const BLOCK: usize = 512;
 
 /// One entry as it will stand in the archive.
 #[derive(Debug, Clone)]
-pub(crate) struct Item {
-    pub(crate) name: Vec<u8>,
-    pub(crate) flag: u8,
-    pub(crate) data: Vec<u8>,
-    pub(crate) target: Vec<u8>,
-    pub(crate) mode: u64,
-    pub(crate) uid: u64,
-    pub(crate) gid: u64,
-    pub(crate) mtime: i64,
+pub struct Item {
+    pub name: Vec<u8>,
+    pub flag: u8,
+    pub data: Vec<u8>,
+    pub target: Vec<u8>,
+    pub mode: u64,
+    pub uid: u64,
+    pub gid: u64,
+    pub mtime: i64,
     /// What the header says, if that is not the length of the data.
-    pub(crate) size: Option<u64>,
+    pub size: Option<u64>,
 }
 
-pub(crate) fn item(flag: u8, name: impl AsRef<[u8]>) -> Item {
+pub fn item(flag: u8, name: impl AsRef<[u8]>) -> Item {
     let mode = if flag == b'5' { 0o755 } else { 0o644 };
     let name = name.as_ref().to_vec();
     let (data, target) = (Vec::new(), Vec::new());
     Item { name, flag, data, target, mode, uid: 0, gid: 0, mtime: 1_700_000_000, size: None }
 }
 
-pub(crate) fn file(name: impl AsRef<[u8]>, data: impl AsRef<[u8]>) -> Item {
+pub fn file(name: impl AsRef<[u8]>, data: impl AsRef<[u8]>) -> Item {
     Item { data: data.as_ref().to_vec(), ..item(b'0', name) }
 }
 
-pub(crate) fn directory(name: impl AsRef<[u8]>) -> Item {
+pub fn directory(name: impl AsRef<[u8]>) -> Item {
     item(b'5', name)
 }
 
-pub(crate) fn symbolic(name: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Item {
+pub fn symbolic(name: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Item {
     Item { target: target.as_ref().to_vec(), ..item(b'2', name) }
 }
 
-pub(crate) fn hard(name: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Item {
+pub fn hard(name: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Item {
     Item { target: target.as_ref().to_vec(), ..item(b'1', name) }
 }
 
 /// An extended header for the next entry.
-pub(crate) fn extended(records: &[(&str, &[u8])]) -> Item {
+pub fn extended(records: &[(&str, &[u8])]) -> Item {
     Item {
         data: records.iter().flat_map(|(key, value)| record(key, value)).collect(),
         ..item(b'x', "x")
@@ -49,11 +49,11 @@ pub(crate) fn extended(records: &[(&str, &[u8])]) -> Item {
 }
 
 /// The long form of the next name (`L`) or target (`K`).
-pub(crate) fn long(flag: u8, text: impl AsRef<[u8]>) -> Item {
+pub fn long(flag: u8, text: impl AsRef<[u8]>) -> Item {
     Item { data: [text.as_ref(), b"\0"].concat(), ..item(flag, "././@LongLink") }
 }
 
-pub(crate) fn record(key: &str, value: &[u8]) -> Vec<u8> {
+pub fn record(key: &str, value: &[u8]) -> Vec<u8> {
     let rest = [b" ", key.as_bytes(), b"=", value, b"\n"].concat();
     let mut length = rest.len();
     while length != rest.len() + length.to_string().len() {
@@ -63,14 +63,14 @@ pub(crate) fn record(key: &str, value: &[u8]) -> Vec<u8> {
 }
 
 /// Returns a whole archive with its end.
-pub(crate) fn pack(items: &[Item]) -> Vec<u8> {
+pub fn pack(items: &[Item]) -> Vec<u8> {
     let mut bytes: Vec<u8> = items.iter().flat_map(Item::bytes).collect();
     bytes.extend([0; 2 * BLOCK]);
     bytes
 }
 
 impl Item {
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.header().to_vec();
         bytes.extend(&self.data);
         bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
@@ -95,7 +95,7 @@ impl Item {
 }
 
 /// Writes the right checksum.
-pub(crate) fn seal(header: &mut [u8]) {
+pub fn seal(header: &mut [u8]) {
     put(header, 148, 8, b"        ");
     let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
     put(header, 148, 8, format!("{sum:06o}\0 ").as_bytes());

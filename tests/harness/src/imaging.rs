@@ -1,4 +1,5 @@
 //! Images made in a test, in the forms that tools write.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on is red")]
 
 use std::{fs, io::Write as _, path::Path};
 
@@ -7,34 +8,34 @@ use serde_json::{Value, json};
 
 use crate::packing::{Item, directory, file, item, pack};
 
-pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// An image as a registry keeps it.
 #[derive(Debug, Clone)]
-pub(crate) struct Built {
-    pub(crate) config: Vec<u8>,
-    pub(crate) layers: Vec<Vec<u8>>,
-    pub(crate) archives: Vec<Vec<u8>>,
-    pub(crate) manifest: Vec<u8>,
+pub struct Built {
+    pub config: Vec<u8>,
+    pub layers: Vec<Vec<u8>>,
+    pub archives: Vec<Vec<u8>>,
+    pub manifest: Vec<u8>,
 }
 
-pub(crate) fn architecture() -> &'static str {
+pub fn architecture() -> &'static str {
     if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
 }
 
-pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
 
-pub(crate) fn descriptor(bytes: &[u8], kind: &str) -> Value {
+pub fn descriptor(bytes: &[u8], kind: &str) -> Value {
     json!({"mediaType": kind, "digest": Digest::of(bytes), "size": bytes.len()})
 }
 
 /// Packs each list of entries as a layer: the first as gzip, the others as zstandard.
-pub(crate) fn build(layers: &[Vec<Item>]) -> Built {
+pub fn build(layers: &[Vec<Item>]) -> Built {
     let archives: Vec<Vec<u8>> = layers.iter().map(|items| pack(items)).collect();
     let compress = |(number, archive): (usize, &Vec<u8>)| {
         if number == 0 { gzip(archive) } else { zstd::encode_all(&archive[..], 1).unwrap() }
@@ -51,7 +52,7 @@ pub(crate) fn build(layers: &[Vec<Item>]) -> Built {
     Built { config, layers, archives, manifest }
 }
 
-pub(crate) fn manifest(config: &[u8], layers: &[Vec<u8>]) -> Vec<u8> {
+pub fn manifest(config: &[u8], layers: &[Vec<u8>]) -> Vec<u8> {
     let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
     let layers: Vec<Value> = layers.iter().map(|it| descriptor(it, kind)).collect();
     let config = descriptor(config, "application/vnd.oci.image.config.v1+json");
@@ -61,7 +62,7 @@ pub(crate) fn manifest(config: &[u8], layers: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// A small system: a shell, some files, and a second layer that changes them.
-pub(crate) fn small_system() -> Built {
+pub fn small_system() -> Built {
     let busybox = fs::read("/usr/bin/busybox").or_else(|_| fs::read("/bin/busybox")).unwrap();
     build(&[
         vec![
@@ -75,7 +76,7 @@ pub(crate) fn small_system() -> Built {
 }
 
 /// Writes an image as a layout, and returns the files of one as (name, content).
-pub(crate) fn layout(images: &[(&str, &Built)]) -> Vec<(String, Vec<u8>)> {
+pub fn layout(images: &[(&str, &Built)]) -> Vec<(String, Vec<u8>)> {
     let mut files = vec![("oci-layout".to_owned(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec())];
     let mut manifests = Vec::new();
     for (tag, built) in images {
@@ -92,7 +93,7 @@ pub(crate) fn layout(images: &[(&str, &Built)]) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Returns the files of what `docker save` writes, with uncompressed layers.
-pub(crate) fn saved(built: &Built) -> Vec<(String, Vec<u8>)> {
+pub fn saved(built: &Built) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     let mut names = Vec::new();
     for archive in &built.archives {
@@ -107,12 +108,12 @@ pub(crate) fn saved(built: &Built) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-pub(crate) fn archived(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+pub fn archived(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let items: Vec<Item> = files.iter().map(|(name, content)| file(name, content)).collect();
     pack(&items)
 }
 
-pub(crate) fn written(files: &[(String, Vec<u8>)], folder: &Path) {
+pub fn written(files: &[(String, Vec<u8>)], folder: &Path) {
     for (name, content) in files {
         let path = folder.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

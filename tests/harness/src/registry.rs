@@ -1,4 +1,5 @@
 //! A registry of a few lines, which can lie, and Debian's, which does not.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on is red")]
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write},
@@ -16,13 +17,13 @@ use crate::imaging::{Built, INDEX, MANIFEST};
 
 /// What a client asked for.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    pub(crate) path: String,
-    pub(crate) head: String,
+pub struct Asked {
+    pub path: String,
+    pub head: String,
 }
 
 impl Asked {
-    pub(crate) fn header(&self, name: &str) -> Option<String> {
+    pub fn header(&self, name: &str) -> Option<String> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned())
     }
@@ -31,18 +32,19 @@ impl Asked {
 type Answering = dyn Fn(&Asked) -> Vec<u8> + Send + Sync;
 
 /// Answers each request by a function and then closes the connection.
-pub(crate) struct Fake {
-    pub(crate) address: SocketAddr,
+#[derive(Debug)]
+pub struct Fake {
+    pub address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Fake {
     /// The thread ends with the process: a listener that nobody connects to costs nothing.
-    pub(crate) fn start(answer: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static) -> Self {
+    pub fn start(answer: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Self::start_with(None, answer)
     }
 
-    pub(crate) fn start_with(
+    pub fn start_with(
         tls: Option<Arc<ServerConfig>>,
         answer: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static,
     ) -> Self {
@@ -66,11 +68,11 @@ impl Fake {
         Self { address, asked }
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
 
-    pub(crate) fn count(&self, part: &str) -> usize {
+    pub fn count(&self, part: &str) -> usize {
         self.asked().iter().filter(|it| it.path.contains(part)).count()
     }
 }
@@ -92,21 +94,21 @@ fn serve(mut stream: impl Read + Write, answer: &Answering, log: &Mutex<Vec<Aske
     drop(stream.write_all(&answer(&asked)));
 }
 
-pub(crate) fn reply(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+pub fn reply(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 
-pub(crate) fn ok(body: &[u8]) -> Vec<u8> {
+pub fn ok(body: &[u8]) -> Vec<u8> {
     reply("200 OK", "", body)
 }
 
-pub(crate) fn missing() -> Vec<u8> {
+pub fn missing() -> Vec<u8> {
     reply("404 Not Found", "", b"")
 }
 
 /// Answers as an honest registry with one image would.
-pub(crate) fn honest(built: &Built, asked: &Asked) -> Vec<u8> {
+pub fn honest(built: &Built, asked: &Asked) -> Vec<u8> {
     let Some(last) = asked.path.rsplit('/').next() else { return missing() };
     if last == "latest" || last == Digest::of(&built.manifest).to_string() {
         return reply("200 OK", &format!("Content-Type: {MANIFEST}\r\n"), &built.manifest);
@@ -116,13 +118,14 @@ pub(crate) fn honest(built: &Built, asked: &Asked) -> Vec<u8> {
 }
 
 /// Debian's registry on a port of its own. It dies with the test.
-pub(crate) struct Real {
+#[derive(Debug)]
+pub struct Real {
     child: Child,
-    pub(crate) address: String,
+    pub address: String,
 }
 
 impl Real {
-    pub(crate) fn start(folder: &Path, more: &str) -> Self {
+    pub fn start(folder: &Path, more: &str) -> Self {
         let config = folder.join("config.yml");
         let storage = folder.join("storage");
         let text = format!(
@@ -156,7 +159,7 @@ impl Real {
         Self { child, address }
     }
 
-    pub(crate) fn push(&self, repository: &str, tag: &str, built: &Built) {
+    pub fn push(&self, repository: &str, tag: &str, built: &Built) {
         for blob in built.layers.iter().chain([&built.config]) {
             self.push_blob(repository, blob);
         }
@@ -172,7 +175,7 @@ impl Real {
         assert!(head.starts_with("HTTP/1.1 201"), "{head}");
     }
 
-    pub(crate) fn push_manifest(&self, repository: &str, tag: &str, kind: &str, manifest: &[u8]) {
+    pub fn push_manifest(&self, repository: &str, tag: &str, kind: &str, manifest: &[u8]) {
         assert!([MANIFEST, INDEX].contains(&kind));
         let path = format!("/v2/{repository}/manifests/{tag}");
         let (head, body) = self.send("PUT", &path, kind, manifest);

@@ -1,0 +1,8 @@
+//! Images through a real worker, which a real spawner has started.
+
+mod bench;
+mod confinement;
+mod files;
+mod hostile;
+mod pulls;
+mod store;
