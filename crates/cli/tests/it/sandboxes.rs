@@ -261,6 +261,26 @@ fn output_that_is_not_on_this_machine_is_said_and_the_exit_code_is_passed_on() {
 }
 
 #[test]
+fn a_wait_says_what_it_waits_for_and_can_be_interrupted() {
+    let keeper = Keeper::with_demo();
+    // The stop gives it some seconds, which it does not use.
+    let script = "trap '' TERM; echo up; while :; do sleep 1; done";
+    let begun = keeper.ask(&["exec", "demo", "--detach", "--", "sh", "-c", script]);
+    let mut logs = keeper.begin(&["logs", "--follow", begun.out.trim()]);
+    read_until(logs.stdout.as_mut().unwrap(), "up\n");
+    let mut stop = keeper.begin(&["stop", "demo"]);
+    let mut err = stop.stderr.take().unwrap();
+    read_until(&mut err, "ringfence: waiting for demo to be STOPPED …\n");
+    signal(stop.id(), "INT");
+    assert_eq!(stop.wait().unwrap().code(), Some(130));
+    let rest = read_rest(err);
+    assert!(rest.contains("demo goes on to be STOPPED"), "{rest}");
+    assert_eq!(keeper.events().last().unwrap(), "SANDBOX_STOP_REQUESTED");
+    assert_eq!(keeper.ask(&["rm", "demo"]).code, Some(0));
+    assert_eq!(logs.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn sandboxes_are_chosen_by_their_labels() {
     let keeper = Keeper::start();
     for (name, label) in [("one-a", "team=a"), ("two-a", "team=a"), ("one-b", "team=b")] {
