@@ -50,13 +50,20 @@ fn no_server<T>(server: &Server) -> anyhow::Result<T> {
 
 /// Adds to a refusal what can be done about it.
 pub(crate) fn explain(error: ClientError, name: &str) -> anyhow::Error {
-    let advice = error.code().and_then(|code| advice(code, name));
+    let advice = if error.is_broken() {
+        Some(UNKNOWN.to_owned())
+    } else {
+        error.code().and_then(|code| advice(code, name))
+    };
     let error = anyhow::Error::from(error);
     match advice {
         Some(advice) => anyhow::anyhow!("{error:#}\n  {advice}"),
         None => error,
     }
 }
+
+const UNKNOWN: &str = "is a Ringfence server at this URL? if it has just gone away, it is not known \
+    whether this was done: `ringfence ps` tells when it is back";
 
 fn advice(code: &str, name: &str) -> Option<String> {
     Some(match code {

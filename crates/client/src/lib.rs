@@ -36,8 +36,8 @@ pub enum ClientError {
     Request(#[from] hyper::http::Error),
     #[error("the server closed the connection before the end: {reason}")]
     Closed { reason: String },
-    #[error("the connection broke: {}", .0.message())]
-    Grpc(#[source] Box<tonic::Status>),
+    #[error("the connection broke: {cause}")]
+    Broken { cause: String },
     #[error("the server's answer lacks what was asked for")]
     Incomplete,
     #[error("the duration is longer than can be said")]
@@ -47,7 +47,7 @@ pub enum ClientError {
 impl ClientError {
     /// Tells whether the connection broke, so that nothing is known of what was asked for.
     pub fn is_broken(&self) -> bool {
-        matches!(self, Self::Grpc(_))
+        matches!(self, Self::Broken { .. })
     }
 
     /// Returns the server's code, if it refused.

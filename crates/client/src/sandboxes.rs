@@ -268,7 +268,18 @@ impl From<Status> for ClientError {
             Some(info) if status.code() != Code::Unavailable => {
                 Self::Refused { code: info.reason, message: status.message().to_owned() }
             }
-            _ => Self::Grpc(Box::new(status)),
+            _ => Self::Broken { cause: root_cause(&status) },
         }
     }
+}
+
+/// The outer errors say no more than that there is an inner one.
+fn root_cause(status: &Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut next = status.source();
+    while let Some(cause) = next {
+        text = cause.to_string();
+        next = cause.source();
+    }
+    text
 }

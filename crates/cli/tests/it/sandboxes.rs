@@ -1,7 +1,7 @@
 //! The commands about sandboxes, with a real server and real sandboxes.
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Write as _},
     ops::{Deref, DerefMut},
     process::{Child, Command, Stdio},
 };
@@ -358,6 +358,19 @@ fn what_cannot_be_done_is_said_with_what_to_do() {
         assert_eq!((said.code, said.out.as_str()), (Some(code), ""), "{arguments:?} {said:?}");
         assert!(said.err.contains(text) && !said.err.contains("canary"), "{arguments:?}: {said:?}");
     }
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", other.local_addr().unwrap());
+    let answering = std::thread::spawn(move || {
+        // Whether somebody is there, and the call itself.
+        for _ in 0..2 {
+            let (mut stream, _) = other.accept().unwrap();
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        }
+    });
+    let strange = call(&["ps", "--url", &url, "--key", "x"]);
+    answering.join().unwrap();
+    assert!(strange.err.contains("is a Ringfence server at this URL?"), "{strange:?}");
     let nobody = call(&["ps", "--url", "http://127.0.0.1:1", "--key", "x"]);
     assert!(nobody.code == Some(125) && nobody.err.contains("nothing answers"), "{nobody:?}");
 }
