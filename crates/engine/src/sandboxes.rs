@@ -12,7 +12,7 @@ mod machine;
 use std::{
     collections::{HashMap, HashSet},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -25,7 +25,7 @@ use model::{
     sandbox::{Request, Sandbox, WhenStopped},
     spec::{ExecSpec, SandboxSpec},
     transition::{Answer, Creation, Transition},
-    units::ByteSize,
+    units::{ByteSize, Timestamp},
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use store::{
@@ -62,6 +62,10 @@ pub struct Defaults {
     pub output: ByteSize,
     /// For how long the sandbox's own command may keep ending.
     pub crash_window: Duration,
+    /// How long a stopped sandbox is kept before it is deleted.
+    pub keep_stopped: Duration,
+    /// How long the record of a deleted one stays readable.
+    pub keep_deleted: Duration,
 }
 
 impl Default for Defaults {
@@ -72,6 +76,8 @@ impl Default for Defaults {
             open_files: 4096,
             output: ByteSize::mib(64),
             crash_window: Duration::from_mins(5),
+            keep_stopped: Duration::from_hours(360),
+            keep_deleted: Duration::from_hours(360),
         }
     }
 }
@@ -137,6 +143,7 @@ impl Sandboxes {
             Actor::recover(&shared, sandbox);
         }
         shared.remove_unknown(&known).await;
+        shared.tasks.start("forgetting sandboxes", forget_the_old(Arc::downgrade(&shared)));
         Ok(Self { shared })
     }
 
@@ -331,6 +338,28 @@ impl Shared {
 
     fn living(&self) -> MutexGuard<'_, HashMap<SandboxId, mpsc::Sender<Ask>>> {
         self.living.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets the records of sandboxes that were deleted long ago, now and then.
+async fn forget_the_old(shared: Weak<Shared>) {
+    const OFTEN: Duration = Duration::from_mins(1);
+    const AT_ONCE: u32 = 1000;
+    loop {
+        let Some(keep) = shared.upgrade().map(|shared| shared.settings.defaults.keep_deleted)
+        else {
+            return;
+        };
+        tokio::time::sleep(keep.min(OFTEN)).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        let before = Timestamp::from_millis(clock::now().as_millis().saturating_sub(keep));
+        match shared.store.purge_sandboxes(before, AT_ONCE).await {
+            Ok(forgotten) if forgotten.is_empty() => {}
+            Ok(forgotten) => tracing::info!(count = forgotten.len(), "forgot deleted sandboxes"),
+            Err(StoreError::Closed) => return,
+            Err(error) => tracing::warn!(%error, "cannot forget deleted sandboxes"),
+        }
     }
 }
 

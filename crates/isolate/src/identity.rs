@@ -10,9 +10,12 @@ use rustix::{
     },
 };
 
-use crate::plan::{INSIDE_USER, Identity};
+#[cfg(feature = "spawner")]
+use crate::plan::INSIDE_USER;
+use crate::plan::Identity;
 
 /// The users of a slot: inside, outside, how many.
+#[cfg(feature = "spawner")]
 pub(crate) fn slot_map(identity: Identity, id: u32) -> String {
     match identity {
         Identity::Apart => format!("0 {id} 1\n{INSIDE_USER} {} 1\n", id + 1),
@@ -21,6 +24,7 @@ pub(crate) fn slot_map(identity: Identity, id: u32) -> String {
 }
 
 /// The users of a sandbox.
+#[cfg(feature = "spawner")]
 pub(crate) fn sandbox_map(identity: Identity, first: u32) -> String {
     match identity {
         Identity::Apart => format!("0 {first} {SANDBOX_USERS}\n"),
@@ -29,11 +33,13 @@ pub(crate) fn sandbox_map(identity: Identity, first: u32) -> String {
 }
 
 /// Says which users on the machine the owners of files on disk are for one sandbox.
+#[cfg(feature = "spawner")]
 pub(crate) fn disk_map(on_disk: u32, first: u32) -> String {
     format!("{on_disk} {first} {SANDBOX_USERS}\n")
 }
 
 /// How many users a sandbox has: as many as an image can name.
+#[cfg(feature = "spawner")]
 pub(crate) const SANDBOX_USERS: u32 = 1 << 16;
 
 /// Says who the users inside are on the outside.

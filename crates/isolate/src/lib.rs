@@ -20,6 +20,8 @@ pub mod init;
 #[cfg(feature = "spawner")]
 pub mod cgroup;
 #[cfg(feature = "spawner")]
+pub mod disk;
+#[cfg(feature = "spawner")]
 pub mod failpoint;
 #[cfg(feature = "spawner")]
 pub mod root;

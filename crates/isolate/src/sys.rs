@@ -2,11 +2,21 @@
 //! one call per block, each with the reason why it is sound.
 #![expect(unsafe_code, reason = "this module is where system calls without a safe wrapper live")]
 
+#[cfg(feature = "spawner")]
+pub mod btrfs;
+#[cfg(feature = "spawner")]
+pub mod ext4;
+#[cfg(feature = "spawner")]
+mod ioctl;
 pub mod library;
+#[cfg(feature = "spawner")]
+pub mod loops;
 pub mod memory;
 pub mod mount;
 pub mod net;
 pub mod process;
+#[cfg(feature = "spawner")]
+pub mod quota;
 pub mod seccomp;
 pub mod signal;
 pub mod split;

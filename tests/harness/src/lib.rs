@@ -3,6 +3,7 @@
 //! The spawner must have one thread, and a test process has several. So the test's own program is
 //! started again, and becomes a spawner before its `main` runs.
 
+pub mod disks;
 pub mod supervisor;
 
 use std::{
@@ -40,6 +41,8 @@ fn become_what_is_asked() {
         be_spawner(Path::new(&scratch)).map_err(|error| complain(&error))
     } else if let Some(directory) = role(supervisor::ROLE) {
         supervisor::be_supervisor(Path::new(&directory)).map_err(|error| complain(&error))
+    } else if let Some(data) = role(disks::ROLE) {
+        disks::be_worker(Path::new(&data)).map_err(|error| complain(&*error))
     } else {
         return;
     };

@@ -32,14 +32,18 @@ impl Client {
     }
 
     pub(crate) async fn all(&mut self) -> anyhow::Result<Vec<SandboxView>> {
-        let (call, wire) = list(Which::All);
+        self.listed(Which::All).await
+    }
+
+    async fn listed(&mut self, which: Which) -> anyhow::Result<Vec<SandboxView>> {
+        let (call, wire) = list(which);
         match self.must(call, wire).await? {
             Answer::Sandboxes(views) => Ok(views),
             other => bail!("not a list: {other:?}"),
         }
     }
 
-    async fn active(&mut self) -> anyhow::Result<Vec<ExecView>> {
+    pub(crate) async fn active(&mut self) -> anyhow::Result<Vec<ExecView>> {
         match self.must(Call::ListActive { sandbox: None }, Wire::ListActive(None)).await? {
             Answer::Execs(views) => Ok(views),
             other => bail!("not a list: {other:?}"),
@@ -48,9 +52,14 @@ impl Client {
 
     /// Waits until nothing is on its way: no command runs, no sandbox is between two states.
     pub(crate) async fn rest(&mut self) -> anyhow::Result<Vec<SandboxView>> {
+        self.rest_of(Which::All).await
+    }
+
+    /// The same, without a word of those that were deleted.
+    pub(crate) async fn rest_of(&mut self, which: Which) -> anyhow::Result<Vec<SandboxView>> {
         let until = Instant::now() + REST;
         loop {
-            let (all, active) = (self.all().await?, self.active().await?);
+            let (all, active) = (self.listed(which).await?, self.active().await?);
             let moving =
                 |view: &&SandboxView| matches!(view.state, State::Pending | State::Deleting);
             if active.is_empty() && !all.iter().any(|view| moving(&view)) {
@@ -82,6 +91,16 @@ impl Client {
         let machine = Machine { since_ready, says: says.into_values().collect(), has };
         let start = self.run.recorder.now();
         self.run.recorder.record(self.number, None, start, What::Machine(machine))?;
+        Ok(())
+    }
+
+    /// Says whether the machine has anything although nothing is to live.
+    pub(crate) async fn look_for_nothing(&mut self, place: &Place) -> anyhow::Result<()> {
+        self.rest().await?;
+        let has = has(place, &HashMap::new())?;
+        if !has.is_empty() {
+            bail!("this is left: {has:?}");
+        }
         Ok(())
     }
 
@@ -179,6 +198,17 @@ fn find(at: &Path, name: &str, depth: u32, found: &mut Vec<std::path::PathBuf>) 
             find(&entry.path(), name, depth - 1, found);
         }
     }
+}
+
+/// Returns the supervisor of every sandbox, by pid and start.
+pub(crate) fn supervisors(place: &Place) -> anyhow::Result<BTreeMap<String, (String, String)>> {
+    let started = |pid: &str| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let after_name = stat.rsplit(')').next().unwrap_or_default();
+        after_name.split_whitespace().nth(19).unwrap_or_default().to_owned()
+    };
+    let processes = processes(place)?.into_iter();
+    Ok(processes.map(|(own, pid)| (own, (started(&pid), pid))).collect())
 }
 
 /// Finds the supervisors: those who are in the groups beside the commands'.

@@ -128,17 +128,21 @@ async fn one_step(client: &mut Client, world: &World) -> anyhow::Result<Option<(
     Ok(outcome.map(drop))
 }
 
+/// Asks for a sandbox of the machine's own programs.
+pub(crate) fn host(sandbox: &str) -> v1::CreateSandboxRequest {
+    v1::CreateSandboxRequest {
+        create_spec: Some(v1::CreateSpec { image: "host".to_owned(), ..v1::CreateSpec::default() }),
+        sandbox_id: sandbox.to_owned(),
+        ..v1::CreateSandboxRequest::default()
+    }
+}
+
 async fn create(client: &mut Client, world: &World) -> anyhow::Result<Option<Outcome>> {
     let sandbox = world.fresh("box");
     // Before it is asked for: whatever comes of it, others may look.
     world.state().live.push(sandbox.clone());
-    let request = v1::CreateSandboxRequest {
-        create_spec: Some(v1::CreateSpec { image: "host".to_owned(), ..v1::CreateSpec::default() }),
-        sandbox_id: sandbox.clone(),
-        ..v1::CreateSandboxRequest::default()
-    };
     let call = Call::Create { sandbox: Some(sandbox.clone()) };
-    let outcome = client.call(call, Wire::Create(Box::new(request))).await?;
+    let outcome = client.call(call, Wire::Create(Box::new(host(&sandbox)))).await?;
     if outcome.is_none() {
         world.state().live.retain(|name| *name != sandbox);
     }

@@ -5,6 +5,7 @@ mod audit;
 mod client;
 mod load;
 mod server;
+mod streams;
 
 use std::{
     path::{Path, PathBuf},
@@ -17,6 +18,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use history::{check::check_file, entry::What, show::show};
 use isolate::failpoint;
+use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 
 use client::Run;
@@ -39,6 +41,12 @@ struct Options {
     clients: u32,
     #[arg(long, default_value_t = 3)]
     subscribers: u32,
+    /// Instead: so many commands write while the server is killed
+    #[arg(long)]
+    streams: Option<u32>,
+    /// Instead: so many sandboxes are created and deleted, and nothing may be left
+    #[arg(long, conflicts_with = "streams")]
+    cycles: Option<u32>,
     /// Keep the history and the data of a run that was good, too
     #[arg(long)]
     keep: bool,
@@ -72,6 +80,10 @@ async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let took = begin.elapsed().as_secs_f64();
     let is_good = match &ended {
         Ok(()) => {
+            if options.streams.is_some() || options.cycles.is_some() {
+                say(&format!("good, in {took:.0} s"));
+                return clean_up(&place, folder, options.keep).await;
+            }
             let report = check_file(&history)?;
             show(&history, &report, &mut std::io::stdout().lock())?;
             say(&format!("{} kills in {took:.0} s", options.kills));
@@ -82,21 +94,30 @@ async fn run(options: Options) -> anyhow::Result<ExitCode> {
             false
         }
     };
+    let complaints = if is_good { String::new() } else { place.complaints() };
+    clean_up(&place, folder, options.keep || !is_good).await?;
+    say(&complaints);
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Removes every sandbox that is left: they outlive their server.
+async fn clean_up(place: &Place, folder: TempDir, keep: bool) -> anyhow::Result<ExitCode> {
     let sandboxes = place.sandboxes();
     tokio::task::spawn_blocking(move || harness::remove_sandboxes(&sandboxes)).await??;
-    if is_good && !options.keep {
-        return Ok(ExitCode::SUCCESS);
+    if keep {
+        say(&format!("kept: {}", folder.keep().display()));
     }
-    say(&format!("kept: {}", folder.keep().display()));
-    if is_good {
-        return Ok(ExitCode::SUCCESS);
-    }
-    say(&place.complaints());
-    Ok(ExitCode::FAILURE)
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn use_and_kill(options: &Options, place: &Place, history: &Path) -> anyhow::Result<()> {
     let run = Run::new(history, place.socket())?;
+    if let Some(sandboxes) = options.streams {
+        return streams::run(place, &run, sandboxes, options.kills).await;
+    }
+    if let Some(cycles) = options.cycles {
+        return streams::cycle(place, &run, cycles).await;
+    }
     let world = Arc::new(World::default());
     let (ended, end) = watch::channel(false);
     let server = place.start(None)?.context("the server did not start")?;

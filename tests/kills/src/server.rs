@@ -1,6 +1,7 @@
 //! The server under test: started, killed, started again over the same data.
 
 use std::{
+    collections::BTreeMap,
     env, fs,
     io::{BufRead as _, BufReader, Read as _},
     path::{Path, PathBuf},
@@ -134,6 +135,21 @@ impl Server {
             bail!("the server did not end in order: {status}");
         }
         Ok(())
+    }
+
+    /// Returns the descriptors and the memory, in KiB, that each of its processes has.
+    pub(crate) fn weight(&self) -> anyhow::Result<BTreeMap<&'static str, (usize, u64)>> {
+        let daemon = self.daemon().context("there is no daemon")?.as_raw_nonzero().get();
+        let spawner = i32::try_from(self.spawner.id())?;
+        let mut weights = BTreeMap::new();
+        for (name, pid) in [("daemon", daemon), ("spawner", spawner)] {
+            let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
+            let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+            let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+            let memory = memory.and_then(|text| text.split_whitespace().next()?.parse().ok());
+            weights.insert(name, (descriptors, memory.context("no memory")?));
+        }
+        Ok(weights)
     }
 
     /// The daemon is the child of the spawner that runs the same program.

@@ -157,8 +157,8 @@ where
 {
     let asked = request.headers().get("grpc-timeout").and_then(|text| text.to_str().ok());
     let asked = asked.and_then(read_timeout);
-    if let Some(asked) = asked {
-        request.extensions_mut().insert(Deadline(Instant::now() + asked));
+    if let Some(deadline) = asked.and_then(|asked| Instant::now().checked_add(asked)) {
+        request.extensions_mut().insert(Deadline(deadline));
     }
     request.extensions_mut().insert(who);
     let within = asked.map_or(MAX_CALL, |asked| asked.min(MAX_CALL));

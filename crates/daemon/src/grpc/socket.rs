@@ -42,8 +42,8 @@ pub enum SocketError {
     #[error("cannot make the directory {path}")]
     Directory { path: PathBuf, source: io::Error },
     #[error(
-        "{path} must be a directory of the server's own user that is closed to others: give the \
-         socket a directory of its own, or chmod {mode:o} this one"
+        "{path} must be a directory of the server's own user, of agbox.group if that is set, and \
+         closed to others: give the socket a directory of its own, or chmod {mode:o} this one"
     )]
     Open { path: PathBuf, mode: u32 },
     #[error("another server has {path}{}", .pid.as_ref().map(|pid| format!(" (process {pid})")).unwrap_or_default())]
@@ -81,10 +81,13 @@ fn prepare(directory: &Path, group: Option<u32>) -> Result<(), SocketError> {
     let mode = if group.is_some() { 0o710 } else { 0o700 };
     match fs::symlink_metadata(directory) {
         Ok(found) => {
-            let is_closed = found.mode() & 0o777 & !mode == 0;
             let is_ours = found.is_dir() && found.uid() == geteuid().as_raw();
-            // Who is in the group of the directory could replace the socket's name, if it let him.
-            if is_ours && is_closed {
+            let of_others = found.mode() & 0o077;
+            let is_right = match group {
+                None => of_others == 0,
+                Some(group) => of_others == 0o010 && found.gid() == group,
+            };
+            if is_ours && is_right {
                 return Ok(());
             }
             Err(SocketError::Open { path: directory.to_owned(), mode })
@@ -177,9 +180,11 @@ mod tests {
     fn a_group_gets_to_the_socket_and_not_further() {
         let (_folder, path) = place();
         let own = rustix::process::getegid().as_raw();
-        let _socket = open(&path, Some(own)).unwrap();
+        let socket = open(&path, Some(own)).unwrap();
         assert_eq!(mode(path.parent().unwrap()), 0o710);
         assert_eq!(mode(&path), 0o660);
+        drop(socket);
+        assert!(open(&path, Some(own)).is_ok());
     }
 
     #[test]
@@ -217,6 +222,9 @@ mod tests {
         assert!(matches!(open(&path, None), Err(SocketError::Open { mode: 0o700, .. })));
         assert_eq!(mode(directory), 0o755);
         fs::set_permissions(directory, Permissions::from_mode(0o700)).unwrap();
+        // A group that cannot enter would wonder why.
+        let own = rustix::process::getegid().as_raw();
+        assert!(matches!(open(&path, Some(own)), Err(SocketError::Open { mode: 0o710, .. })));
         fs::write(&path, "mine").unwrap();
         assert!(matches!(open(&path, None), Err(SocketError::NotASocket { .. })));
         assert_eq!(fs::read_to_string(&path).unwrap(), "mine");

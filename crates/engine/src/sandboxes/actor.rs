@@ -14,7 +14,7 @@ use isolate::{
     supervisor::wire::{Ask as Say, Tell},
 };
 use model::{
-    life::{Failure, FailureCause, Phase, SuspendReason},
+    life::{EndCause, Failure, FailureCause, Phase, SuspendReason},
     sandbox::{Request, Sandbox, Wake},
     spec::Suspend,
     transition::{Answer, Observation, Transition},
@@ -518,6 +518,9 @@ impl Actor {
     fn deadline(&self) -> Option<Instant> {
         match self.phase() {
             Phase::Stopping => self.stop_until,
+            Phase::Stopped => {
+                Some(Instant::now() + self.left_of(self.shared.settings.defaults.keep_stopped))
+            }
             Phase::Active | Phase::Idle => {
                 let is_unused = self.sandbox.life.running.is_empty();
                 let idle_end = if is_unused { self.idle_end() } else { None };
@@ -529,15 +532,30 @@ impl Actor {
 
     fn idle_end(&self) -> Option<Instant> {
         let idle = self.sandbox.spec.idle?;
-        let unused = self.now().as_millis() - self.sandbox.life.last_used_at.as_millis();
-        let unused = Duration::from_millis(u64::try_from(unused).unwrap_or(0));
+        let unused = self.since(self.sandbox.life.last_used_at);
         Some(Instant::now() + idle.after.saturating_sub(unused))
+    }
+
+    /// Returns what is left of the time that it may be in its phase.
+    fn left_of(&self, time: Duration) -> Duration {
+        time.saturating_sub(self.since(self.sandbox.life.phase_since))
+    }
+
+    fn since(&self, then: Timestamp) -> Duration {
+        let passed = self.now().as_millis() - then.as_millis();
+        Duration::from_millis(u64::try_from(passed).unwrap_or(0))
     }
 
     async fn time_is_up(&mut self) {
         if self.phase() == Phase::Stopping {
             tracing::warn!(sandbox = %self.sandbox.id, "did not stop in time, and is ended");
             return self.let_go(Presence::Remains);
+        }
+        if self.phase() == Phase::Stopped {
+            if self.left_of(self.shared.settings.defaults.keep_stopped).is_zero() {
+                self.ask_ourselves(Request::Delete(EndCause::CleanupTtl)).await;
+            }
+            return;
         }
         self.start_main_again().await;
         let Some(idle) = self.sandbox.spec.idle else { return };
@@ -550,6 +568,10 @@ impl Actor {
             Suspend::Stop => Request::Stop(SuspendReason::Idle),
             Suspend::Freeze => Request::Freeze(SuspendReason::Idle),
         };
+        self.ask_ourselves(request).await;
+    }
+
+    async fn ask_ourselves(&mut self, request: Request) {
         let (answer, _nobody) = oneshot::channel();
         self.answer(Ask { request, answer }).await;
     }

@@ -114,9 +114,12 @@ impl Machine {
 
     /// Refuses what cannot be made here.
     pub(super) fn check(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
-        let Resources { millicores, memory, disk: _ } = spec.resources;
+        let Resources { millicores, memory, disk } = spec.resources;
+        if disk.is_some() {
+            return refuse("this server cannot limit the disk space of a sandbox");
+        }
         if !self.has_limits && (millicores.is_some() || memory.is_some()) {
-            return Err(SandboxError::Invalid(SOFT.to_owned()));
+            return refuse(SOFT);
         }
         check_kind(spec)?;
         if spec.command.is_empty() {
@@ -133,7 +136,7 @@ impl Machine {
         spec: &ExecSpec,
     ) -> Result<(), SandboxError> {
         if user(spec)? == User::Root && !self.has_users {
-            return Err(SandboxError::Invalid(ONE_USER.to_owned()));
+            return refuse(ONE_USER);
         }
         check_size(sandbox, spec)
     }
@@ -276,9 +279,12 @@ fn sync(path: &Path) -> io::Result<()> {
     }
 }
 
+fn refuse<T>(what: &str) -> Result<T, SandboxError> {
+    Err(SandboxError::Invalid(what.to_owned()))
+}
+
 /// Refuses what no machine makes yet.
 fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
-    let refuse = |what: &str| Err(SandboxError::Invalid(what.to_owned()));
     if spec.image != HOST {
         return refuse("this server makes sandboxes of the image \"host\" only");
     }

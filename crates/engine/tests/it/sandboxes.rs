@@ -2,7 +2,7 @@
 
 use engine::sandboxes::{Defaults, SandboxError, Taken};
 use model::{
-    event::EventKind,
+    event::{EventKind, Sequence},
     exec::{ExecEnd, Loss},
     execution::Exit,
     life::{EndCause, FailureCause, Phase, SuspendReason},
@@ -331,5 +331,25 @@ async fn a_command_of_the_sandbox_that_keeps_ending_breaks_it() {
     let failure = failed.life.failure.unwrap();
     assert_eq!(failure.cause, FailureCause::MainProcessCrashed);
     assert!(failure.message.ends_with("with code 3"), "{}", failure.message);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn what_is_stopped_or_deleted_for_long_is_deleted_and_forgotten() {
+    let home = Home::new();
+    let soon = std::time::Duration::from_millis(300);
+    let defaults = Defaults { keep_stopped: soon, keep_deleted: soon, ..Defaults::default() };
+    let server = home.start_with(defaults).await;
+    let sandbox = server.ready().await;
+    let name = sandbox.id.as_str();
+    let mut events = server.sandboxes.events(&tenant(), name, Sequence::ZERO).await.unwrap();
+    server.sandboxes.stop(&tenant(), name).await.unwrap();
+    let mut last = None;
+    while let Some(event) = events.next().await.unwrap() {
+        last = Some(event.kind);
+    }
+    assert_eq!(last, Some(EventKind::Deleted(EndCause::CleanupTtl)));
+    let gone = server.sandboxes.get(&tenant(), name).await;
+    assert!(matches!(gone, Err(SandboxError::NotFound)), "{gone:?}");
     server.end().await;
 }

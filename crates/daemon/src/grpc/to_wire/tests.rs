@@ -168,7 +168,7 @@ fn every_event_is_told_with_its_type_state_and_details() {
         (
             ended(ExecEnd::Lost(Loss::HostRebooted)),
             Failed,
-            "EXEC_FAILED SANDBOX_STATE_FAILED exec(exec-1|0|EXEC_STATE_FAILED|DAEMON_RESTARTED|\
+            "EXEC_FAILED SANDBOX_STATE_FAILED exec(exec-1|0|EXEC_STATE_FAILED|HOST_REBOOTED|\
              how the command ended cannot be known: the machine was started anew)",
         ),
         (
@@ -265,6 +265,27 @@ fn every_failure_has_a_code_of_the_contract() {
         "CONTAINER_NOT_RUNNING",
     ];
     assert_eq!(codes, expected);
+}
+
+#[test]
+fn every_loss_of_a_command_has_a_code_of_its_own_and_no_exit_code() {
+    let codes = [
+        Loss::SandboxFailed,
+        Loss::SandboxStopped,
+        Loss::SandboxDeleted,
+        Loss::SupervisorLost,
+        Loss::HostRebooted,
+    ]
+    .map(|loss| outcome(&ExecEnd::Lost(loss)))
+    .map(|it| (it.error_code, it.state, it.exit_code));
+    let expected = [
+        "SANDBOX_FAILED",
+        "SANDBOX_STOPPED",
+        "SANDBOX_DELETED",
+        "SUPERVISOR_LOST",
+        "HOST_REBOOTED",
+    ];
+    assert_eq!(codes, expected.map(|code| (code, v1::ExecState::Failed, 0)));
 }
 
 #[test]
