@@ -1,6 +1,12 @@
-//! One module per command.
+//! One module per command; those that change the state of sandboxes share one.
 
+pub(crate) mod change;
+pub(crate) mod create;
 pub(crate) mod doctor;
+pub(crate) mod events;
+pub(crate) mod exec;
 pub(crate) mod key;
+pub(crate) mod logs;
+pub(crate) mod ps;
 pub(crate) mod run;
 pub(crate) mod serve;

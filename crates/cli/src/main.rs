@@ -1,10 +1,14 @@
 //! The `ringfence` command.
 
+mod arguments;
 mod commands;
 mod output;
+mod outputs;
 mod private;
 mod processes;
+mod sandboxes;
 mod server;
+mod shown;
 
 use std::process::ExitCode;
 
@@ -24,6 +28,22 @@ enum Command {
     Serve(commands::serve::Serve),
     /// Run a piece of code and stream its output.
     Run(commands::run::Run),
+    /// Create a sandbox that stays, and print its name.
+    Create(commands::create::Create),
+    /// Run a command in a sandbox.
+    Exec(commands::exec::Exec),
+    /// List sandboxes.
+    Ps(commands::ps::Ps),
+    /// Stop sandboxes; their files stay.
+    Stop(commands::change::Stop),
+    /// Start stopped sandboxes again.
+    Resume(commands::change::Resume),
+    /// Remove sandboxes with their files.
+    Rm(commands::change::Rm),
+    /// Show what happened to a sandbox.
+    Events(commands::events::Events),
+    /// Show what a command wrote.
+    Logs(commands::logs::Logs),
     /// Create, list and revoke API keys.
     Key(commands::key::Key),
     /// Say what this machine can do, what is missing, and the fix.
@@ -34,11 +54,20 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Run(run) => run.run(),
+        Command::Create(create) => create.run(),
+        Command::Exec(exec) => exec.run(),
+        Command::Ps(ps) => ps.run(),
+        Command::Stop(stop) => stop.run(),
+        Command::Resume(resume) => resume.run(),
+        Command::Rm(rm) => rm.run(),
+        Command::Events(events) => events.run(),
+        Command::Logs(logs) => logs.run(),
         Command::Key(key) => key.run(),
         Command::Doctor(doctor) => doctor.run(),
     };
     done.unwrap_or_else(|error| {
         output::complain(&format!("{error:#}"));
-        ExitCode::from(output::OUR_FAILURE)
+        let interrupted = error.downcast_ref::<sandboxes::Interrupted>();
+        ExitCode::from(interrupted.map_or(output::OUR_FAILURE, |interrupted| interrupted.code))
     })
 }

@@ -40,8 +40,12 @@ impl Server {
         self.url.is_some()
     }
 
+    pub(crate) fn url(&self) -> &str {
+        self.url.as_deref().unwrap_or(DEFAULT_URL)
+    }
+
     pub(crate) fn address(&self) -> anyhow::Result<Address> {
-        Ok(Address::parse(self.url.as_deref().unwrap_or(DEFAULT_URL))?)
+        Ok(Address::parse(self.url())?)
     }
 
     pub(crate) fn data(&self) -> anyhow::Result<PathBuf> {

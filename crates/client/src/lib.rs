@@ -1,10 +1,11 @@
-//! The Rust client: runs code on a Ringfence server, and manages its keys.
+//! The Rust client: runs code on a Ringfence server, keeps sandboxes there, and manages its keys.
 //!
 //! Depends on nothing of ours but the wire messages.
 
 pub mod address;
 pub mod admin;
 pub mod executions;
+pub mod sandboxes;
 
 use std::io;
 
@@ -35,9 +36,28 @@ pub enum ClientError {
     Request(#[from] hyper::http::Error),
     #[error("the server closed the connection before the end: {reason}")]
     Closed { reason: String },
+    #[error("the connection broke: {cause}")]
+    Broken { cause: String },
+    #[error("the server's answer lacks what was asked for")]
+    Incomplete,
+    #[error("the duration is longer than can be said")]
+    Duration,
 }
 
 impl ClientError {
+    /// Tells whether the connection broke, so that nothing is known of what was asked for.
+    pub fn is_broken(&self) -> bool {
+        matches!(self, Self::Broken { .. })
+    }
+
+    /// Returns the server's code, if it refused.
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Self::Refused { code, .. } => Some(code),
+            _ => None,
+        }
+    }
+
     /// Makes an error of an answer that is not a success.
     fn refused(status: u16, body: &[u8]) -> Self {
         match serde_json::from_slice::<api::errors::Problem<'_>>(body) {

@@ -18,6 +18,7 @@ use daemon::clock;
 use tokio::signal::ctrl_c;
 
 use crate::{
+    arguments::{read_timeout, read_variable},
     output::{OUR_FAILURE, complain, pass_on, say},
     private,
     server::Server,
@@ -187,16 +188,6 @@ fn read(path: &Path) -> anyhow::Result<String> {
         bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     }
     String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8 text", path.display()))
-}
-
-fn read_timeout(text: &str) -> Result<Duration, String> {
-    daemon::config::read_duration(text).ok_or_else(|| "write it like 30s or 500ms".to_owned())
-}
-
-fn read_variable(text: &str) -> Result<(String, String), String> {
-    text.split_once('=')
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .ok_or_else(|| "write it like NAME=VALUE".to_owned())
 }
 
 /// Says in a line why a program ended, if not by itself.

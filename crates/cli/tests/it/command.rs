@@ -10,7 +10,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    process::{Pid, PidfdFlags, pidfd_open},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
     time::Timespec,
 };
 use tempfile::TempDir;
@@ -96,10 +96,13 @@ impl Server {
         Self::start_by(command, &["--config", &file])
     }
 
-    pub(crate) fn start_by(mut command: Command, flags: &[&str]) -> Self {
-        let data = tempfile::tempdir().unwrap();
+    pub(crate) fn start_by(command: Command, flags: &[&str]) -> Self {
+        Self::start_at("127.0.0.1:0", tempfile::tempdir().unwrap(), command, flags)
+    }
+
+    fn start_at(address: &str, data: TempDir, mut command: Command, flags: &[&str]) -> Self {
         let mut child = command
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .args(["serve", "--listen", address, "--data"])
             .arg(data.path())
             .args(flags)
             .stdout(Stdio::piped())
@@ -159,6 +162,30 @@ impl Server {
         call(&[arguments, &place].concat())
     }
 
+    /// Kills its processes, as hard as can be. What they keep goes on.
+    pub(crate) fn kill(&mut self) {
+        let daemon = open_process(self.daemon());
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        pidfd_send_signal(&daemon, Signal::KILL).unwrap_or_default();
+        assert!(gone(&daemon), "the daemon goes on");
+    }
+
+    /// Starts another server at the same address, over the same data.
+    pub(crate) fn start_again(&mut self) {
+        let data = std::mem::replace(&mut self.data, tempfile::tempdir().unwrap());
+        *self = Self::start_at(self.address(), data, ringfence(&[]), &[]);
+    }
+
+    /// Asks the server to end, if it runs, and waits until it has.
+    pub(crate) fn end(&mut self) {
+        // After its end its number may be another's.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            signal(self.child.id(), "TERM");
+            let _ = self.child.wait();
+        }
+    }
+
     /// Asks the server to end; returns its exit code.
     pub(crate) fn stop(mut self) -> (Option<i32>, TempDir) {
         signal(self.child.id(), "TERM");
@@ -170,11 +197,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // After `stop` its number may be another's.
-        if matches!(self.child.try_wait(), Ok(None)) {
-            signal(self.child.id(), "TERM");
-            let _ = self.child.wait();
-        }
+        self.end();
     }
 }
 
@@ -186,11 +209,11 @@ pub(crate) fn signal(pid: u32, name: &str) {
 
 /// Returns the children of a process, each as a descriptor that stays its own.
 pub(crate) fn children(pid: u32) -> Vec<OwnedFd> {
-    child_pids(pid)
-        .into_iter()
-        .map(|child| Pid::from_raw(child.try_into().unwrap()).unwrap())
-        .map(|child| pidfd_open(child, PidfdFlags::empty()).unwrap())
-        .collect()
+    child_pids(pid).into_iter().map(open_process).collect()
+}
+
+fn open_process(pid: u32) -> OwnedFd {
+    pidfd_open(Pid::from_raw(pid.try_into().unwrap()).unwrap(), PidfdFlags::empty()).unwrap()
 }
 
 fn child_pids(pid: u32) -> Vec<u32> {

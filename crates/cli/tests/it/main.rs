@@ -6,6 +6,7 @@ mod command;
 mod descriptors;
 mod key;
 mod run;
+mod sandboxes;
 mod serve;
 mod slow;
 mod websocket;

@@ -1,0 +1,94 @@
+//! `ringfence create`.
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::Args;
+use client::sandboxes::{NewSandbox, record::State};
+
+use crate::{
+    arguments::{read_idle, read_label, read_variable},
+    output::say,
+    sandboxes::{block_on, connect, explain, wait},
+    server::Server,
+    shown::sandbox_json,
+};
+
+/// Creates a sandbox that stays until it is removed, and prints its name when it is ready.
+///
+/// Its files stay when it is stopped, and it goes on when the server is restarted.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  ringfence create --image host --name demo
+  ringfence create --image host --label team=a --memory 512m --cpus 0.5 --idle 1h
+  NAME=$(ringfence create --image host) && ringfence exec $NAME -- uname -a
+  ringfence create --image host --name web -- python3 -m http.server
+
+JSON: one object {sandbox_id, state, image, labels, created_at, state_changed_at,
+last_event_sequence, error_code, error_message}.
+
+Exit codes: 0 when it is ready, or accepted with --no-wait; 130 and 143 if the wait was
+interrupted (the sandbox goes on); 125 if it could not be made.")]
+pub(crate) struct Create {
+    /// What it is made of: host is this machine's own programs, read-only
+    #[arg(long)]
+    image: String,
+    /// Its name, 4 to 200 letters, digits, - and _; given once and never again
+    #[arg(long)]
+    name: Option<String>,
+    /// A label, to choose it by; may be given many times
+    #[arg(short, long, value_name = "KEY=VALUE", value_parser = read_label)]
+    label: Vec<(String, String)>,
+    /// An environment variable for what runs in it; may be given many times
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = read_variable)]
+    env: Vec<(String, String)>,
+    /// How much memory it may use, such as 512m or 2g
+    #[arg(short, long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// How many cores it may use, such as 2 or 0.5
+    #[arg(long, value_name = "CORES")]
+    cpus: Option<String>,
+    /// Stop it when nobody has used it for so long; 0 is never [default: 10m]
+    #[arg(long, value_name = "DURATION", value_parser = read_idle)]
+    idle: Option<Duration>,
+    /// Do not wait until it is ready
+    #[arg(long)]
+    no_wait: bool,
+    /// Write JSON
+    #[arg(long)]
+    json: bool,
+    /// The main process; without one, a process that waits
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Create {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        block_on(self.act())
+    }
+
+    async fn act(self) -> anyhow::Result<ExitCode> {
+        let sandboxes = connect(&self.server).await?;
+        let name = self.name.clone().unwrap_or_default();
+        let new = NewSandbox {
+            name: self.name,
+            image: self.image,
+            labels: self.label.into_iter().collect(),
+            env: self.env.into_iter().collect(),
+            memory: self.memory,
+            cpus: self.cpus,
+            idle: self.idle,
+            command: self.command,
+        };
+        let created = sandboxes.create(new).await.map_err(|error| explain(error, &name))?;
+        let sandbox =
+            if self.no_wait { created } else { wait(&sandboxes, created, State::Ready).await? };
+        if self.json {
+            say(&sandbox_json(&sandbox).to_string())?;
+        } else {
+            say(&sandbox.name)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
