@@ -24,11 +24,13 @@ const COUNT: Run<'_> = Run { code: "while :; do i=$((i+1)); echo $i; done", ..SH
 const COUNT_TO_THE_END: Run<'_> =
     Run { code: "while [ \"$i\" != 20000 ]; do i=$((i+1)); echo $i; done; exit 3", ..SHELL };
 
-/// Counts in a shell below the program's own, with a stopped and a deaf one beside it.
+/// Counts in a shell below the program's own, with a stopped and a deaf one beside it. The sleeper is in
+/// the background: for one in the foreground dash waits in vfork, and the freezer of v1 would never say
+/// that it stands still.
 const FAMILY: Run<'_> = Run {
     code: "trap '' HUP INT QUIT TERM
         sh -c 'kill -STOP $$' &
-        (while :; do sleep 1000; done) &
+        (while :; do sleep 1000 & wait; done) &
         sh -c 'while :; do i=$((i+1)); echo $i; done'",
     ..SHELL
 };
