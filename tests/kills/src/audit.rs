@@ -201,14 +201,22 @@ fn find(at: &Path, name: &str, depth: u32, found: &mut Vec<std::path::PathBuf>) 
 }
 
 /// Returns the supervisor of every sandbox, by pid and start.
-pub(crate) fn supervisors(place: &Place) -> anyhow::Result<BTreeMap<String, (String, String)>> {
+pub(crate) fn supervisors(place: &Place) -> anyhow::Result<BTreeMap<String, (u64, String)>> {
     let started = |pid: &str| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let after_name = stat.rsplit(')').next().unwrap_or_default();
-        after_name.split_whitespace().nth(19).unwrap_or_default().to_owned()
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let after_name = stat.rsplit(')').next()?;
+        after_name.split_whitespace().nth(19)?.parse::<u64>().ok()
     };
-    let processes = processes(place)?.into_iter();
-    Ok(processes.map(|(own, pid)| (own, (started(&pid), pid))).collect())
+    let mut oldest: BTreeMap<String, (u64, String)> = BTreeMap::new();
+    for (own, pid) in processes(place)? {
+        // A command is beside its supervisor for a moment, before it is among the others.
+        let Some(start) = started(&pid) else { continue };
+        let known = oldest.entry(own).or_insert_with(|| (start, pid.clone()));
+        if (start, &pid) < (known.0, &known.1) {
+            *known = (start, pid);
+        }
+    }
+    Ok(oldest)
 }
 
 /// Finds the supervisors: those who are in the groups beside the commands'.

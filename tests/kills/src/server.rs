@@ -10,7 +10,11 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
+};
 
 /// Where a server has its things.
 #[derive(Clone, Debug)]
@@ -176,20 +180,17 @@ fn kill(process: Option<Pid>) {
     }
 }
 
-/// It is not our child, so that it can only be looked at.
+/// It is not our child. Its first thread may be gone before those that wait for the disk.
 fn wait_until_gone(process: Option<Pid>) -> anyhow::Result<()> {
     let Some(process) = process else { return Ok(()) };
-    let path = format!("/proc/{}/stat", process.as_raw_nonzero());
-    let until = Instant::now() + Duration::from_secs(30);
-    loop {
-        match fs::read_to_string(&path) {
-            Err(_) => return Ok(()),
-            Ok(stat) if stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")) => {
-                return Ok(());
-            }
-            Ok(_) if Instant::now() > until => bail!("the daemon {path} does not end"),
-            Ok(_) => pause(),
-        }
+    let pidfd = match pidfd_open(process, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => return Ok(()),
+        other => other?,
+    };
+    let at_most = Timespec { tv_sec: 30, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&at_most))? {
+        0 => bail!("the daemon {process:?} does not end"),
+        _ => Ok(()),
     }
 }
 

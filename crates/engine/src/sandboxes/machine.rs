@@ -252,7 +252,8 @@ impl Machine {
         let files = ["stdout", "stderr"].map(|s| folder.join(format!("{exec}.{s}.log")));
         tokio::task::spawn_blocking(move || files.iter().try_for_each(|file| sync(file)))
             .await
-            .map_err(io::Error::other)?
+            // The runtime ends, and this server with it.
+            .unwrap_or(Err(io::ErrorKind::Interrupted.into()))
     }
 
     fn secret(&self, id: &SandboxId) -> Secret {

@@ -151,6 +151,10 @@ impl Actor {
         {
             self.keep_end(id, end).await;
         }
+        // What was not kept must not be forgotten: the next server asks for it.
+        if self.is_over {
+            return;
+        }
         self.say(&Say::Forget { exec: exec.to_owned() }).await;
         self.execs.known.remove(exec);
     }
@@ -158,6 +162,9 @@ impl Actor {
     async fn keep_end(&mut self, exec: ExecId, end: End) {
         failpoint::pass("e.exit_seen");
         if let Err(error) = self.shared.machine.sync_outputs(&self.sandbox.id, &exec).await {
+            if error.kind() == std::io::ErrorKind::Interrupted {
+                return self.is_over = true;
+            }
             tracing::error!(sandbox = %self.sandbox.id, %exec, %error, "output may not be on disk");
         }
         failpoint::pass("e.log_synced");
