@@ -37,9 +37,9 @@ class Server:
         """Ends it as a crash does; its daemon ends with it."""
         self.process.send_signal(signal.SIGKILL)
         self.process.communicate()
-        # The socket is the daemon's: as soon as it is gone nobody answers there.
-        lock = self.runtime / "agbox/agboxd.lock"
-        subprocess.run(["flock", "--exclusive", "--timeout", "10", lock, "true"], check=True)
+        # It is not our child; as soon as it is gone its locks are free.
+        for lock in (self.runtime / "agbox/agboxd.lock", self.path / "data/lock"):
+            subprocess.run(["flock", "--exclusive", "--timeout", "10", lock, "true"], check=True)
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
