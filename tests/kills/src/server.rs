@@ -92,6 +92,17 @@ pub(crate) struct Server {
     _stdout: BufReader<ChildStdout>,
 }
 
+/// A run that breaks off leaves no server.
+impl Drop for Server {
+    fn drop(&mut self) {
+        if matches!(self.spawner.try_wait(), Ok(None)) {
+            // Its daemon ends with it.
+            let _ = self.spawner.kill();
+            let _ = self.spawner.wait();
+        }
+    }
+}
+
 /// Which of its two processes is killed. The other ends by itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Victim {
