@@ -60,8 +60,9 @@ impl Judge<'_> {
         let end = exec.sandbox.zip(exec.ended).and_then(|(sandbox, ended)| {
             self.truth.logs[sandbox].events.get(&ended).map(|known| known.fact)
         });
-        let exited = end.is_some_and(|end| end.exit_code.is_some());
         let Some(expect) = &exec.expect else { return };
+        // One that was made to end has another code, and has printed what it came to.
+        let exited = end.is_some_and(|end| end.exit_code == Some(expect.exit_code));
         let wrong = if let (Some(line), Some(_)) = (output.wrong_line, expect.lines) {
             Some(format!("line {line} of its output is not the number {line}"))
         } else if expect.lines.is_some_and(|lines| output.lines > lines) {
