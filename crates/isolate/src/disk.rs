@@ -29,7 +29,7 @@ mod mounts;
 mod programs;
 mod quota;
 mod tmpfs;
-mod tree;
+pub(crate) mod tree;
 pub mod work;
 
 use std::{

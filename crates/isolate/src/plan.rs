@@ -154,7 +154,7 @@ pub enum Step {
 
 /// A step could not be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("step {step:?} of making a slot: {}", std::io::Error::from_raw_os_error(*errno))]
+#[error("step {step:?}: {}", std::io::Error::from_raw_os_error(*errno))]
 pub struct Broken {
     pub step: Step,
     pub errno: i32,

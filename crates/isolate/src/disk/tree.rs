@@ -25,14 +25,15 @@ pub(super) fn names(directory: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
     Ok(found)
 }
 
-/// Removes a directory with everything in it, if it is there.
+/// Removes a directory with everything in it, or what stands in its place; it may be gone already.
 ///
 /// It may be deeper than any stack, and than descriptors can be open: so what is below is moved up
 /// instead of being gone into. Each directory is moved once.
-pub(super) fn remove(at: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+pub(crate) fn remove(at: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     let top = match open_folder(at, name) {
         Ok(top) => top,
         Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::NOTDIR | Errno::LOOP) => return unlinkat(at, name, AtFlags::empty()),
         Err(errno) => return Err(errno),
     };
     let mut moved = 0_u64;

@@ -5,21 +5,21 @@
 //! follows a link, and what belongs to somebody else is refused.
 
 use std::{
-    ffi::CStr,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
 };
 
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chmodat, chownat,
-        fchmod, fchown, fstat, mkdirat, openat, openat2, renameat, statat, unlinkat,
+        AtFlags, CWD, Dir, Gid, Mode, OFlags, ResolveFlags, Uid, chmodat, chownat, fchmod, fchown,
+        fstat, mkdirat, openat, openat2, renameat, unlinkat,
     },
     io::Errno,
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with},
 };
 
 use crate::{
+    disk::tree,
     plan::INSIDE_USER,
     sandbox::{Image, UPPER, WORK, WRITABLE, folder},
     sys,
@@ -105,7 +105,7 @@ impl Folder {
 
     /// Removes a sandbox with everything in it. It may be gone already.
     pub(super) fn remove(&self, name: &str) -> Result<(), Errno> {
-        remove_tree(&self.0, name)
+        tree::remove(self.0.as_fd(), name)
     }
 }
 
@@ -175,7 +175,7 @@ fn make_files(sandbox: &OwnedFd, image: &Image, on_disk: Option<u32>) -> Result<
         Err(Errno::NOENT) => {}
         other => return other,
     }
-    remove_tree(sandbox, NEW)?;
+    tree::remove(sandbox.as_fd(), NEW)?;
     make_folder(sandbox, NEW, 0o755)?;
     let new = openat(sandbox, NEW, DIRECTORY, Mode::empty())?;
     match image {
@@ -214,77 +214,6 @@ fn give_at(folder: &OwnedFd, name: &str, to: Option<u32>) -> Result<(), Errno> {
     let Some(to) = to else { return Ok(()) };
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
     chownat(folder, name, Some(Uid::from_raw(to)), Some(Gid::from_raw(to)), flags)
-}
-
-/// Removes a folder with everything in it, however deep, and follows no link.
-fn remove_tree(at: &OwnedFd, name: &str) -> Result<(), Errno> {
-    let folder = match openat(at, name, DIRECTORY, Mode::empty()) {
-        Ok(folder) => folder,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::NOTDIR | Errno::LOOP) => return unlinkat(at, name, AtFlags::empty()),
-        Err(other) => return Err(other),
-    };
-    // Deep trees are walked without going down the stack: the open folders are the way back.
-    let mut way = vec![folder];
-    let mut names: Vec<std::ffi::CString> = Vec::new();
-    while let Some(folder) = way.last() {
-        if let Some((name, inner)) = empty_out(folder)? {
-            names.push(name);
-            way.push(inner);
-            // More descriptors than these nobody needs: what is deeper is moved up.
-            if way.len() > MAX_DEPTH {
-                lift(&mut way, &mut names)?;
-            }
-        } else {
-            way.pop();
-            if let (Some(parent), Some(name)) = (way.last(), names.pop()) {
-                unlinkat(parent, &*name, AtFlags::REMOVEDIR)?;
-            }
-        }
-    }
-    unlinkat(at, name, AtFlags::REMOVEDIR)
-}
-
-const MAX_DEPTH: usize = 64;
-
-/// Moves the deepest folder to the top, where it is found again under a new name.
-fn lift(way: &mut Vec<OwnedFd>, names: &mut Vec<std::ffi::CString>) -> Result<(), Errno> {
-    let (Some(_deepest), Some(name)) = (way.pop(), names.pop()) else { return Ok(()) };
-    let (Some(parent), Some(top)) = (way.last(), way.first()) else { return Ok(()) };
-    let mut number = 0_u64;
-    loop {
-        let lifted = format!("lifted-{number}");
-        match statat(top, lifted.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => return renameat(parent, &*name, top, lifted.as_str()),
-            Ok(_) => number += 1,
-            Err(other) => return Err(other),
-        }
-    }
-}
-
-/// Removes what is no folder. Returns the first folder, if there is any.
-fn empty_out(folder: &OwnedFd) -> Result<Option<(std::ffi::CString, OwnedFd)>, Errno> {
-    for entry in Dir::read_from(folder)? {
-        let entry = entry?;
-        let name: &CStr = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
-        }
-        if entry.file_type() == FileType::Directory {
-            let inner = openat(folder, name, DIRECTORY, Mode::empty())?;
-            return Ok(Some((name.to_owned(), inner)));
-        }
-        match unlinkat(folder.as_fd(), name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            // Some file systems do not say what an entry is.
-            Err(Errno::ISDIR) => {
-                let inner = openat(folder, name, DIRECTORY, Mode::empty())?;
-                return Ok(Some((name.to_owned(), inner)));
-            }
-            Err(other) => return Err(other),
-        }
-    }
-    Ok(None)
 }
 
 #[cfg(test)]
