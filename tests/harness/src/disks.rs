@@ -161,8 +161,7 @@ pub(crate) fn be_worker(data: &Path) -> Result<(), Box<dyn std::error::Error>> {
             continue;
         }
         if word == "hold" {
-            // Reads the same standard input, and so ends with it.
-            Command::new("cat").stdout(Stdio::inherit()).spawn()?;
+            hold()?;
             continue;
         }
         let name = VolumeName::new(words.next().unwrap_or_default())?;
@@ -188,6 +187,19 @@ pub(crate) fn be_worker(data: &Path) -> Result<(), Box<dyn std::error::Error>> {
     out.flush()?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
+}
+
+/// Leaves a process behind that reads the same standard input, and so ends with it.
+fn hold() -> std::io::Result<()> {
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo held >&2; exec cat"]).stderr(Stdio::piped());
+    let mut held = command.spawn()?;
+    // That it was started does not mean that it has let go of our descriptors already, and of the
+    // lock with them. That it speaks does.
+    match &mut held.stderr {
+        Some(said) => said.read_exact(&mut [0]),
+        None => Ok(()),
+    }
 }
 
 fn count_step(_step: &'static str) {
