@@ -8,6 +8,7 @@ mod events;
 mod group;
 mod link;
 mod machine;
+mod ports;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -303,14 +304,8 @@ impl Shared {
         sandbox: Sandbox,
         request: Request,
     ) -> Result<Option<Transition>, SandboxError> {
-        let task = self.living().get(&sandbox.id).cloned();
-        if let Some(task) = task {
-            let (answer, answered) = oneshot::channel();
-            if task.send(Ask { request: request.clone(), answer }).await.is_ok()
-                && let Ok(answer) = answered.await
-            {
-                return answer;
-            }
+        if let Some(answer) = self.ask_living(&sandbox.id, request.clone()).await {
+            return answer;
         }
         // It has come to its end, so that nothing can change any more.
         let now = self.store.sandbox(&sandbox.id).await?.ok_or(SandboxError::NotFound)?;
@@ -320,6 +315,18 @@ impl Shared {
                 Err(SandboxError::Unavailable(format!("sandbox {} is not on this node", now.id)))
             }
         }
+    }
+
+    /// Asks the task of a sandbox, if it has one.
+    async fn ask_living(
+        &self,
+        sandbox: &SandboxId,
+        request: Request,
+    ) -> Option<Result<Option<Transition>, SandboxError>> {
+        let task = self.living().get(sandbox).cloned()?;
+        let (answer, answered) = oneshot::channel();
+        task.send(Ask { request, answer }).await.ok()?;
+        answered.await.ok()
     }
 
     /// Removes what is on this machine and in no record: a sandbox is recorded before it is made.

@@ -5,7 +5,9 @@
 //! sandbox got there. So a task that takes over after a crash is the same as one that went on.
 
 mod execs;
+mod freeze;
 mod main_process;
+mod ports;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -34,6 +36,7 @@ use super::{
 };
 use execs::Execs;
 use main_process::MainProcess;
+use ports::Ports;
 
 /// What somebody wants of the sandbox.
 #[derive(Debug)]
@@ -92,6 +95,7 @@ pub(super) struct Actor {
     presence: Presence,
     execs: Execs,
     main: MainProcess,
+    ports: Ports,
     work: Option<Work>,
     /// Requests that wait until the sandbox has been made ready.
     waiting: Vec<Ask>,
@@ -132,6 +136,7 @@ impl Actor {
             presence,
             execs: Execs::default(),
             main: MainProcess::default(),
+            ports: Ports::default(),
             work: None,
             waiting: Vec::new(),
             stop_until: None,
@@ -199,6 +204,7 @@ impl Actor {
 
     /// Begins what the phase asks for, unless something is under way.
     async fn do_what_is_due(&mut self) {
+        self.tend_ports();
         if self.work.is_some() {
             return;
         }
@@ -246,11 +252,14 @@ impl Actor {
             self.let_go(Presence::Remains);
         }
         let is_making = matches!(self.presence, Presence::None)
-            && matches!(self.phase(), Phase::Provisioning)
+            && matches!(self.phase(), Phase::Provisioning | Phase::Resuming)
             && work.is_some();
         if is_making && self.sandbox.life.sequence.0 == 1 {
             self.see(Observation::Preparing { step: "materialize".to_owned() }).await;
             failpoint::pass("c.prepared");
+        }
+        if is_making && let Err(error) = self.take_ports() {
+            return self.not_made(&error).await;
         }
         self.work = work;
     }
@@ -281,15 +290,7 @@ impl Actor {
                 failpoint::pass("c.connected");
                 self.let_go(Presence::Link(link));
             }
-            Done::Made(Err(error)) => {
-                tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "not made");
-                self.presence = Presence::Remains;
-                let cause = match self.phase() {
-                    Phase::Resuming => FailureCause::ResumeFailed,
-                    _ => FailureCause::CreateFailed,
-                };
-                self.fail(cause, &chain(&error)).await;
-            }
+            Done::Made(Err(error)) => self.not_made(&error).await,
             Done::Found(Ok(Found::Nothing { rebooted })) => self.found_nothing(rebooted).await,
             Done::Found(Err(error)) => {
                 tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "not found");
@@ -313,6 +314,17 @@ impl Actor {
                 sleep(RETRY).await;
             }
         }
+    }
+
+    async fn not_made(&mut self, error: &MachineError) {
+        let id = &self.sandbox.id;
+        tracing::warn!(sandbox = %id, error = error as &dyn std::error::Error, "not made");
+        self.presence = Presence::Remains;
+        let cause = match self.phase() {
+            Phase::Resuming => FailureCause::ResumeFailed,
+            _ => FailureCause::CreateFailed,
+        };
+        self.fail(cause, &chain(error)).await;
     }
 
     /// No supervisor lives that an earlier daemon may have had.
@@ -404,25 +416,6 @@ impl Actor {
         for ask in self.waiting.drain(..) {
             let _ = ask.answer.send(Err(SandboxError::Unavailable(why.to_owned())));
         }
-    }
-
-    async fn act(&mut self, request: &Request) -> Result<Transition, SandboxError> {
-        match request {
-            Request::Freeze(reason) => self.freeze(*reason).await,
-            _ => self.thaw().await,
-        }
-    }
-
-    async fn freeze(&mut self, reason: SuspendReason) -> Result<Transition, SandboxError> {
-        let group = self.shared.machine.group(&self.sandbox.id).await.map_err(unavailable)?;
-        group.freeze().await.map_err(unavailable)?;
-        self.see_one(Observation::Frozen(reason)).await
-    }
-
-    async fn thaw(&mut self) -> Result<Transition, SandboxError> {
-        let group = self.shared.machine.group(&self.sandbox.id).await.map_err(unavailable)?;
-        group.thaw().map_err(unavailable)?;
-        self.see_one(Observation::Thawed).await
     }
 
     async fn see_one(&mut self, observation: Observation) -> Result<Transition, SandboxError> {
@@ -532,7 +525,7 @@ impl Actor {
 
     fn idle_end(&self) -> Option<Instant> {
         let idle = self.sandbox.spec.idle?;
-        let unused = self.since(self.sandbox.life.last_used_at);
+        let unused = self.since(self.sandbox.life.last_used_at).min(self.ports.unused_for());
         Some(Instant::now() + idle.after.saturating_sub(unused))
     }
 
@@ -575,10 +568,6 @@ impl Actor {
         let (answer, _nobody) = oneshot::channel();
         self.answer(Ask { request, answer }).await;
     }
-}
-
-fn unavailable(error: impl std::error::Error) -> SandboxError {
-    SandboxError::Unavailable(chain(&error))
 }
 
 /// Writes an error with its causes.

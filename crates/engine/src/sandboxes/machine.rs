@@ -19,12 +19,12 @@ use isolate::{
 use model::{
     ids::{ExecId, SandboxId},
     sandbox::Sandbox,
-    spec::{ExecSpec, Resources, SandboxSpec, Variables},
+    spec::{ExecSpec, Protocol, Resources, SandboxSpec, Variables},
 };
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
-use super::{Defaults, SandboxError, Settings, group::Group, link::Link};
+use super::{Defaults, SandboxError, Settings, group::Group, link::Link, ports::MAX_PORTS};
 use crate::{
     EngineError,
     posture::{Identity, Limits, Posture},
@@ -85,6 +85,12 @@ pub(super) enum MachineError {
     Link(#[source] io::Error),
     #[error("the spawner answered something else")]
     Confused,
+    #[error("cannot publish a port at port {port} of this machine")]
+    Port {
+        port: u16,
+        #[source]
+        source: io::Error,
+    },
 }
 
 impl MachineError {
@@ -149,7 +155,7 @@ impl Machine {
     ) -> Result<Link, MachineError> {
         let spec = BodySpec {
             sandbox: sandbox.id.to_string(),
-            secret: self.secret(&sandbox.id),
+            secret: self.secret(sandbox.id.as_str()),
             hostname: "sandbox".to_owned(),
             max_processes: defaults.processes,
             max_open_files: defaults.open_files,
@@ -202,8 +208,13 @@ impl Machine {
     }
 
     fn connect(&self, id: &SandboxId) -> Result<Link, MachineError> {
-        let folder = self.folder.join(id.as_str());
-        Link::open(&folder, folder::SOCKET, self.secret(id)).map_err(MachineError::Link)
+        let (folder, secret) = self.door(id.as_str());
+        Link::open(&folder, secret).map_err(MachineError::Link)
+    }
+
+    /// Returns where a supervisor listens, and what to say there.
+    pub(super) fn door(&self, name: &str) -> (PathBuf, Secret) {
+        (self.folder.join(name), self.secret(name))
     }
 
     /// Ends every process of a sandbox and keeps its files.
@@ -256,10 +267,10 @@ impl Machine {
             .unwrap_or(Err(io::ErrorKind::Interrupted.into()))
     }
 
-    fn secret(&self, id: &SandboxId) -> Secret {
+    fn secret(&self, name: &str) -> Secret {
         let mut hash = Sha256::new();
         hash.update(self.key.0);
-        hash.update(id.as_str());
+        hash.update(name);
         Secret(hash.finalize().into())
     }
 }
@@ -295,8 +306,11 @@ fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
     if !spec.mounts.is_empty() || !spec.copies.is_empty() || !spec.tools.is_empty() {
         return refuse("mounts, copies and builtin tools are not supported by this server");
     }
-    if !spec.ports.is_empty() {
-        return refuse("published ports are not supported by this server");
+    if spec.ports.iter().any(|port| port.protocol != Protocol::Tcp) {
+        return refuse("this server publishes ports of TCP only");
+    }
+    if spec.ports.len() > MAX_PORTS {
+        return refuse(&format!("a sandbox publishes at most {MAX_PORTS} ports"));
     }
     Ok(())
 }

@@ -42,6 +42,8 @@ impl Actor {
             Tell::Started { .. } | Tell::Output { .. } | Tell::Input { .. } => {}
             // It ends now, which is seen by its silence.
             Tell::Stopped => {}
+            // Only whoever asks for a connection is told so.
+            Tell::Connecting | Tell::NotConnecting { .. } => {}
         }
     }
 
