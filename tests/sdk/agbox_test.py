@@ -228,8 +228,12 @@ class Agbox(unittest.IsolatedAsyncioTestCase):
         sandbox = await self.sandbox(ports=[published], command=WEB)
         await self.client.run(sandbox.sandbox_id, ["sh", "-c", LISTENS])
         self.assertEqual(await fetch(port), "served")
-        with self.assertRaisesRegex(SandboxClientError, str(port)):
-            await self.sandbox(ports=[published])
+        second = fresh("second")
+        with self.assertRaises(SandboxClientError):
+            await self.sandbox(sandbox_id=second, ports=[published])
+        failed = await self.client.get_sandbox(second)
+        self.assertEqual((failed.state, failed.error_code), (SandboxState.FAILED, "SANDBOX_CREATE_FAILED"))
+        self.assertIn(str(port), failed.error_message)
         self.server.kill()
         self.server.start()
         await self.client.aclose()
