@@ -3,12 +3,14 @@
 
 mod actor;
 mod clock;
+mod companions;
 mod error;
 mod events;
 mod group;
 mod link;
 mod machine;
 mod ports;
+mod restarts;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,7 +19,10 @@ use std::{
     time::Duration,
 };
 
-use isolate::{failpoint, sandbox::folder};
+use isolate::{
+    failpoint,
+    sandbox::{folder, sandbox_of},
+};
 use model::{
     event::Sequence,
     exec::Exec,
@@ -335,7 +340,7 @@ impl Shared {
             Ok(there) => there,
             Err(error) => return tracing::error!(%error, "cannot see which sandboxes are there"),
         };
-        for name in there.into_iter().filter(|name| !known.contains(name)) {
+        for name in there.into_iter().filter(|name| !known.contains(sandbox_of(name))) {
             match self.machine.remove(&name).await {
                 Ok(()) => tracing::warn!(sandbox = name, "removed what no record knows of"),
                 Err(error) => tracing::error!(sandbox = name, %error, "cannot remove what is left"),

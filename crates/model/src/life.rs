@@ -192,6 +192,17 @@ pub struct Life {
     /// What broke it last. Stays after it is deleted.
     pub failure: Option<Failure>,
     pub end: Option<EndCause>,
+    /// What was told of each companion since the sandbox was last started.
+    #[serde(default)]
+    pub companions: BTreeMap<String, CompanionState>,
+}
+
+/// What a companion has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompanionState {
+    Ready,
+    Failed,
 }
 
 /// A history that cannot be one.
@@ -232,6 +243,7 @@ impl Life {
             suspended_for: None,
             failure: None,
             end: None,
+            companions: BTreeMap::new(),
         }
     }
 
@@ -288,13 +300,14 @@ impl Life {
                 self.running.remove(exec);
                 self.last_used_at = at;
             }
-            EventKind::Accepted
-            | EventKind::ResumeAccepted
-            | EventKind::Preparing { .. }
-            | EventKind::BecameIdle
-            | EventKind::EndsSoon { .. }
-            | EventKind::CompanionReady { .. }
-            | EventKind::CompanionFailed { .. } => {}
+            EventKind::CompanionReady { name } => {
+                self.companions.insert(name.clone(), CompanionState::Ready);
+            }
+            EventKind::CompanionFailed { name, .. } => {
+                self.companions.insert(name.clone(), CompanionState::Failed);
+            }
+            EventKind::Accepted | EventKind::ResumeAccepted => self.companions.clear(),
+            EventKind::Preparing { .. } | EventKind::BecameIdle | EventKind::EndsSoon { .. } => {}
         }
     }
 }

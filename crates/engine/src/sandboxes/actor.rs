@@ -4,6 +4,7 @@
 //! What there is to do follows from the phase and from whether there is a body, never from how the
 //! sandbox got there. So a task that takes over after a crash is the same as one that went on.
 
+mod companions;
 mod execs;
 mod freeze;
 mod main_process;
@@ -31,11 +32,14 @@ use tokio::{
 
 use super::{
     INBOX, SandboxError, Shared, clock,
+    companions::News,
     link::Link,
     machine::{Found, MachineError},
 };
+use companions::Beside;
 use execs::Execs;
 use main_process::MainProcess;
+pub(super) use main_process::NAME as MAIN;
 use ports::Ports;
 
 /// What somebody wants of the sandbox.
@@ -46,10 +50,10 @@ pub(super) struct Ask {
 }
 
 /// How long processes have to end by themselves when the sandbox is stopped.
-const GRACE: Duration = Duration::from_secs(10);
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 
 /// How long the supervisor may take beyond that.
-const LAST_WAIT: Duration = Duration::from_secs(5);
+pub(super) const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// How long to wait before something is tried again that did not work.
 const RETRY: Duration = Duration::from_secs(1);
@@ -96,6 +100,7 @@ pub(super) struct Actor {
     execs: Execs,
     main: MainProcess,
     ports: Ports,
+    beside: Beside,
     work: Option<Work>,
     /// Requests that wait until the sandbox has been made ready.
     waiting: Vec<Ask>,
@@ -111,6 +116,7 @@ enum Happened {
     Asked(Option<Ask>),
     Done(Done),
     Told(std::io::Result<Option<Tell>>),
+    Companion(News),
     TimeIsUp,
 }
 
@@ -137,6 +143,7 @@ impl Actor {
             execs: Execs::default(),
             main: MainProcess::default(),
             ports: Ports::default(),
+            beside: Beside::default(),
             work: None,
             waiting: Vec::new(),
             stop_until: None,
@@ -159,6 +166,7 @@ impl Actor {
                 }
                 Happened::Told(Ok(Some(tell))) => self.hear(tell).await,
                 Happened::Told(gone) => self.lose_supervisor(gone),
+                Happened::Companion(news) => self.hear_of_companion(news).await,
                 Happened::TimeIsUp => self.time_is_up().await,
             }
         }
@@ -197,6 +205,7 @@ impl Actor {
             biased;
             done = done => Happened::Done(done),
             told = told => Happened::Told(told),
+            news = self.beside.next() => Happened::Companion(news),
             ask = self.inbox.recv() => Happened::Asked(ask),
             () = time_is_up => Happened::TimeIsUp,
         }
@@ -205,30 +214,35 @@ impl Actor {
     /// Begins what the phase asks for, unless something is under way.
     async fn do_what_is_due(&mut self) {
         self.tend_ports();
+        self.tend_companions();
         if self.work.is_some() {
             return;
         }
-        let (shared, id) = (Arc::clone(&self.shared), self.sandbox.id.clone());
+        let (shared, sandbox) = (Arc::clone(&self.shared), self.sandbox.clone());
         let work: Option<Work> = match (&self.presence, self.phase()) {
             (_, Phase::Terminated) => None,
             (_, Phase::Deleting) => {
                 Some(Box::pin(
-                    async move { Done::Removed(shared.machine.remove(id.as_str()).await) },
+                    async move { Done::Removed(shared.machine.remove_all(&sandbox).await) },
                 ))
             }
             (Presence::Unknown, _) => {
-                Some(Box::pin(async move { Done::Found(shared.machine.open(&id).await) }))
+                let id = sandbox.id;
+                Some(Box::pin(async move { Done::Found(shared.machine.open(id.as_str()).await) }))
             }
             (Presence::Remains, _) | (Presence::Link(_), Phase::Stopped | Phase::Failed) => {
-                Some(Box::pin(async move { Done::Ended(shared.machine.end(&id).await) }))
-            }
-            (Presence::None, Phase::Provisioning | Phase::Resuming) => {
-                let sandbox = self.sandbox.clone();
+                let companions = std::mem::take(&mut self.beside).companions;
                 Some(Box::pin(async move {
-                    let defaults = shared.settings.defaults;
-                    Done::Made(shared.machine.make(&sandbox, defaults).await)
+                    if let Some(companions) = companions {
+                        companions.stopped().await;
+                    }
+                    Done::Ended(shared.machine.end_all(&sandbox).await)
                 }))
             }
+            (Presence::None, Phase::Provisioning | Phase::Resuming) => Some(Box::pin(async move {
+                let defaults = shared.settings.defaults;
+                Done::Made(shared.machine.make(&sandbox, defaults).await)
+            })),
             (Presence::None, Phase::Stopping) => {
                 self.see_ends_in_journal().await;
                 self.see(Observation::Stopped).await;
@@ -270,9 +284,7 @@ impl Actor {
         }
         self.stop_until = Some(Instant::now() + GRACE + LAST_WAIT);
         // What stands still could not even end.
-        if let Ok(group) = self.shared.machine.group(&self.sandbox.id).await
-            && let Err(error) = group.thaw()
-        {
+        if let Err(error) = self.thaw_bodies().await {
             tracing::debug!(sandbox = %self.sandbox.id, %error, "cannot thaw");
         }
         let Presence::Link(link) = &self.presence else { return };
@@ -517,7 +529,8 @@ impl Actor {
             Phase::Active | Phase::Idle => {
                 let is_unused = self.sandbox.life.running.is_empty();
                 let idle_end = if is_unused { self.idle_end() } else { None };
-                [idle_end, self.main.deadline()].into_iter().flatten().min()
+                let more = [self.main.deadline(), self.beside.deadline()];
+                [idle_end].into_iter().chain(more).flatten().min()
             }
             _ => None,
         }
@@ -551,6 +564,7 @@ impl Actor {
             return;
         }
         self.start_main_again().await;
+        self.end_late_post_starts().await;
         let Some(idle) = self.sandbox.spec.idle else { return };
         if !self.sandbox.life.running.is_empty()
             || self.idle_end().is_some_and(|end| end > Instant::now())
@@ -571,7 +585,7 @@ impl Actor {
 }
 
 /// Writes an error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

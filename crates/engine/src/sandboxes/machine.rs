@@ -9,7 +9,7 @@ use std::{
 
 use isolate::{
     plan::Broken,
-    sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder, folder},
+    sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder, companion_name, folder},
     supervisor::{
         journal::{self, Record},
         wire::{MAX_ID, Secret, Start, User},
@@ -17,9 +17,10 @@ use isolate::{
     wire::Report,
 };
 use model::{
+    health::Rules,
     ids::{ExecId, SandboxId},
     sandbox::Sandbox,
-    spec::{ExecSpec, Protocol, Resources, SandboxSpec, Variables},
+    spec::{Companion, ExecSpec, Protocol, Resources, SandboxSpec, Variables},
 };
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
@@ -46,6 +47,9 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// The image that is the machine itself.
 const HOST: &str = "host";
+
+/// The most companions that one sandbox has.
+const MAX_COMPANIONS: usize = 16;
 
 /// What a command finds if nobody sets it.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -128,6 +132,14 @@ impl Machine {
             return refuse(SOFT);
         }
         check_kind(spec)?;
+        for companion in &spec.companions {
+            self.check(&as_sandbox(companion))?;
+            let check = companion.healthcheck.as_ref().and_then(Rules::of);
+            if let Some(Rules { command, .. }) = check {
+                let command = ExecSpec { command, ..ExecSpec::default() };
+                self.check_command(&as_sandbox(companion), &command)?;
+            }
+        }
         if spec.command.is_empty() {
             return Ok(());
         }
@@ -153,13 +165,48 @@ impl Machine {
         sandbox: &Sandbox,
         defaults: Defaults,
     ) -> Result<Link, MachineError> {
-        let spec = BodySpec {
-            sandbox: sandbox.id.to_string(),
-            secret: self.secret(sandbox.id.as_str()),
+        let body = Body {
+            name: sandbox.id.to_string(),
             hostname: "sandbox".to_owned(),
+            beside: None,
+            resources: sandbox.spec.resources,
+        };
+        self.make_body(body, &sandbox.spec, defaults).await
+    }
+
+    /// Starts the supervisor of a companion beside that of its sandbox, and connects to it.
+    pub(super) async fn make_companion(
+        &self,
+        sandbox: &Sandbox,
+        number: usize,
+        companion: &Companion,
+        defaults: Defaults,
+    ) -> Result<Link, MachineError> {
+        let body = Body {
+            name: companion_name(sandbox.id.as_str(), number),
+            hostname: companion.name.clone(),
+            beside: Some(sandbox.id.to_string()),
+            resources: companion.resources,
+        };
+        self.make_body(body, &sandbox.spec, defaults).await
+    }
+
+    async fn make_body(
+        &self,
+        body: Body,
+        sandbox: &SandboxSpec,
+        defaults: Defaults,
+    ) -> Result<Link, MachineError> {
+        let name = body.name.clone();
+        let spec = BodySpec {
+            secret: self.secret(&body.name),
+            sandbox: body.name,
+            hostname: body.hostname,
             max_processes: defaults.processes,
             max_open_files: defaults.open_files,
             image: Image::Host,
+            beside: body.beside,
+            hosts: sandbox.companions.iter().map(|companion| companion.name.clone()).collect(),
         };
         let (answer, fds) = self.spawner.sandbox(SandboxOrder::Make(Box::new(spec))).await?;
         let SandboxAnswer::Body { cgroup } = settle(answer)? else {
@@ -168,7 +215,7 @@ impl Machine {
         let mut fds = fds.into_iter();
         let control = fds.next().ok_or(EngineError::MissingDescriptors)?;
         let group = Group::new(cgroup, fds.collect())?;
-        group.limit(&sandbox.spec.resources, defaults).map_err(MachineError::Limits)?;
+        group.limit(&body.resources, defaults).map_err(MachineError::Limits)?;
         let control = Control::from_fd(control).map_err(MachineError::Link)?;
         match timeout(READY_WITHIN, control.receive()).await {
             Ok(report) => match report? {
@@ -178,13 +225,13 @@ impl Machine {
             },
             Err(_elapsed) => return Err(MachineError::NotInTime),
         }
-        self.connect(&sandbox.id)
+        self.connect(&name)
     }
 
     /// Finds the supervisor that a daemon before this one has left, if it lives.
-    pub(super) async fn open(&self, id: &SandboxId) -> Result<Found, MachineError> {
-        match self.look(id).await? {
-            (SandboxAnswer::Body { .. }, _) => Ok(Found::Link(self.connect(id)?)),
+    pub(super) async fn open(&self, name: &str) -> Result<Found, MachineError> {
+        match self.look(name).await? {
+            (SandboxAnswer::Body { .. }, _) => Ok(Found::Link(self.connect(name)?)),
             (SandboxAnswer::NoBody { rebooted }, _) => Ok(Found::Nothing { rebooted }),
             (
                 SandboxAnswer::Done | SandboxAnswer::List { .. } | SandboxAnswer::Failed { .. },
@@ -194,21 +241,35 @@ impl Machine {
     }
 
     /// Opens the control group of a sandbox that lives.
-    pub(super) async fn group(&self, id: &SandboxId) -> Result<Group, MachineError> {
-        match self.look(id).await? {
+    async fn group(&self, name: &str) -> Result<Group, MachineError> {
+        match self.look(name).await? {
             (SandboxAnswer::Body { cgroup }, fds) => Ok(Group::new(cgroup, fds)?),
             _ => Err(MachineError::Confused),
         }
     }
 
-    async fn look(&self, id: &SandboxId) -> Result<(SandboxAnswer, Vec<OwnedFd>), MachineError> {
-        let order = SandboxOrder::Open { sandbox: id.to_string() };
+    /// Opens the control groups of a sandbox and of its companions that live.
+    pub(super) async fn groups(&self, sandbox: &Sandbox) -> Result<Vec<Group>, MachineError> {
+        let mut groups = vec![self.group(sandbox.id.as_str()).await?];
+        for name in companions_of(sandbox) {
+            match self.group(&name).await {
+                Ok(group) => groups.push(group),
+                // It is down, and will be started again or not.
+                Err(MachineError::Confused) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(groups)
+    }
+
+    async fn look(&self, name: &str) -> Result<(SandboxAnswer, Vec<OwnedFd>), MachineError> {
+        let order = SandboxOrder::Open { sandbox: name.to_owned() };
         let (answer, fds) = self.spawner.sandbox(order).await?;
         Ok((settle(answer)?, fds))
     }
 
-    fn connect(&self, id: &SandboxId) -> Result<Link, MachineError> {
-        let (folder, secret) = self.door(id.as_str());
+    fn connect(&self, name: &str) -> Result<Link, MachineError> {
+        let (folder, secret) = self.door(name);
         Link::open(&folder, secret).map_err(MachineError::Link)
     }
 
@@ -217,9 +278,25 @@ impl Machine {
         (self.folder.join(name), self.secret(name))
     }
 
-    /// Ends every process of a sandbox and keeps its files.
-    pub(super) async fn end(&self, id: &SandboxId) -> Result<(), MachineError> {
-        self.done(SandboxOrder::End { sandbox: id.to_string() }).await
+    /// Ends every process of a body and keeps its files.
+    pub(super) async fn end(&self, name: &str) -> Result<(), MachineError> {
+        self.done(SandboxOrder::End { sandbox: name.to_owned() }).await
+    }
+
+    /// Ends every process of a sandbox and of its companions, and keeps their files.
+    pub(super) async fn end_all(&self, sandbox: &Sandbox) -> Result<(), MachineError> {
+        for name in companions_of(sandbox) {
+            self.end(&name).await?;
+        }
+        self.end(sandbox.id.as_str()).await
+    }
+
+    /// Ends every process of a sandbox and of its companions, and removes their files.
+    pub(super) async fn remove_all(&self, sandbox: &Sandbox) -> Result<(), MachineError> {
+        for name in companions_of(sandbox) {
+            self.remove(&name).await?;
+        }
+        self.remove(sandbox.id.as_str()).await
     }
 
     /// Ends every process of a sandbox and removes its files.
@@ -275,6 +352,30 @@ impl Machine {
     }
 }
 
+/// One of the bodies that a sandbox has: its own, or a companion's.
+struct Body {
+    name: String,
+    hostname: String,
+    beside: Option<String>,
+    resources: Resources,
+}
+
+fn companions_of(sandbox: &Sandbox) -> impl Iterator<Item = String> {
+    let (id, count) = (sandbox.id.to_string(), sandbox.spec.companions.len());
+    (0..count).map(move |number| companion_name(&id, number))
+}
+
+/// What a companion is, in the words for a sandbox.
+pub(super) fn as_sandbox(companion: &Companion) -> SandboxSpec {
+    SandboxSpec {
+        image: companion.image.clone(),
+        env: companion.env.clone(),
+        command: companion.command.clone(),
+        resources: companion.resources,
+        ..SandboxSpec::default()
+    }
+}
+
 fn settle(answer: SandboxAnswer) -> Result<SandboxAnswer, MachineError> {
     match answer {
         SandboxAnswer::Failed { broken } => Err(broken.into()),
@@ -300,8 +401,8 @@ fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
     if spec.image != HOST {
         return refuse("this server makes sandboxes of the image \"host\" only");
     }
-    if !spec.companions.is_empty() {
-        return refuse("companions are not supported by this server");
+    if spec.companions.len() > MAX_COMPANIONS {
+        return refuse(&format!("a sandbox has at most {MAX_COMPANIONS} companions"));
     }
     if !spec.mounts.is_empty() || !spec.copies.is_empty() || !spec.tools.is_empty() {
         return refuse("mounts, copies and builtin tools are not supported by this server");

@@ -7,6 +7,8 @@ mod bombs;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
+mod companions;
+#[cfg(test)]
 mod containment;
 #[cfg(test)]
 mod executions;

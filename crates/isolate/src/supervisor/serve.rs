@@ -259,6 +259,7 @@ impl Supervisor {
             Ask::Forget { exec } => {
                 if self.execs.get(&exec).is_some_and(Exec::has_ended) {
                     self.place.leave(&exec);
+                    self.place.clear_output(&exec);
                     self.execs.remove(&exec);
                 }
             }

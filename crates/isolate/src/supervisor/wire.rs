@@ -35,6 +35,10 @@ pub const MAX_ID: usize = 200;
 /// The most execs that run, or have ended and were not forgotten, in one sandbox.
 pub const MAX_EXECS: usize = 512;
 
+/// What begins like this is the server's own, again and again: its output goes when it is
+/// forgotten. No exec of a caller has such an id.
+pub const UNKEPT: &str = "_check-";
+
 /// What only the daemon of a sandbox and its supervisor know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(pub [u8; 32]);
