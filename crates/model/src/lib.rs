@@ -9,6 +9,7 @@ pub mod exec;
 pub mod execution;
 pub mod health;
 pub mod ids;
+pub mod image;
 pub mod life;
 pub mod limits;
 pub mod pools;

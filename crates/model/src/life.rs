@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     event::{Event, EventKind, Sequence},
     ids::ExecId,
+    image::UsedImages,
     units::Timestamp,
 };
 
@@ -192,8 +193,11 @@ pub struct Life {
     /// What broke it last. Stays after it is deleted.
     pub failure: Option<Failure>,
     pub end: Option<EndCause>,
+    /// What it is made from, but for the machine itself.
+    #[serde(default, skip_serializing_if = "UsedImages::is_empty")]
+    pub images: UsedImages,
     /// What was told of each companion since the sandbox was last started.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub companions: BTreeMap<String, CompanionState>,
 }
 
@@ -243,6 +247,7 @@ impl Life {
             suspended_for: None,
             failure: None,
             end: None,
+            images: UsedImages::new(),
             companions: BTreeMap::new(),
         }
     }
@@ -300,6 +305,7 @@ impl Life {
                 self.running.remove(exec);
                 self.last_used_at = at;
             }
+            EventKind::Preparing { images, .. } => self.images.extend(images.clone()),
             EventKind::CompanionReady { name } => {
                 self.companions.insert(name.clone(), CompanionState::Ready);
             }
@@ -307,7 +313,7 @@ impl Life {
                 self.companions.insert(name.clone(), CompanionState::Failed);
             }
             EventKind::Accepted | EventKind::ResumeAccepted => self.companions.clear(),
-            EventKind::Preparing { .. } | EventKind::BecameIdle | EventKind::EndsSoon { .. } => {}
+            EventKind::BecameIdle | EventKind::EndsSoon { .. } => {}
         }
     }
 }

@@ -9,24 +9,30 @@ mod execs;
 mod freeze;
 mod main_process;
 mod ports;
+mod time;
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use isolate::{
     failpoint,
     supervisor::wire::{Ask as Say, Tell},
 };
 use model::{
-    life::{EndCause, Failure, FailureCause, Phase, SuspendReason},
+    event::Sequence,
+    life::{Failure, FailureCause, Phase},
     sandbox::{Request, Sandbox, Wake},
-    spec::Suspend,
     transition::{Answer, Observation, Transition},
     units::Timestamp,
 };
 use store::StoreError;
 use tokio::{
     select,
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     time::{Instant, sleep, sleep_until},
 };
 
@@ -35,7 +41,9 @@ use super::{
     companions::News,
     link::Link,
     machine::{Found, MachineError},
+    materials::{self, Materials},
 };
+use crate::images::{ImageError, Progress};
 use companions::Beside;
 use execs::Execs;
 use main_process::MainProcess;
@@ -47,6 +55,14 @@ use ports::Ports;
 pub(super) struct Ask {
     pub(super) request: Request,
     pub(super) answer: oneshot::Sender<Result<Option<Transition>, SandboxError>>,
+}
+
+/// How the others reach the task.
+#[derive(Debug)]
+pub(super) struct Contact {
+    pub(super) asks: mpsc::Sender<Ask>,
+    /// How far its images have come.
+    pub(super) progress: watch::Receiver<Progress>,
 }
 
 /// How long processes have to end by themselves when the sandbox is stopped.
@@ -64,6 +80,7 @@ type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 /// What slow work came to.
 #[derive(Debug)]
 enum Done {
+    Gathered(Result<Materials, ImageError>),
     Made(Result<Link, MachineError>),
     Found(Result<Found, MachineError>),
     /// Every process is gone.
@@ -72,8 +89,11 @@ enum Done {
 }
 
 impl Done {
+    /// Returns what went wrong with the machine.
     fn error(&self) -> Option<&MachineError> {
         match self {
+            // The spawner's end is not an image's.
+            Self::Gathered(_) => None,
             Self::Made(done) => done.as_ref().err(),
             Self::Found(done) => done.as_ref().err(),
             Self::Ended(done) | Self::Removed(done) => done.as_ref().err(),
@@ -104,6 +124,9 @@ pub(super) struct Actor {
     work: Option<Work>,
     /// Requests that wait until the sandbox has been made ready.
     waiting: Vec<Ask>,
+    progress: watch::Sender<Progress>,
+    /// What it is made from, kept for as long as the record may not tell others so.
+    materials: Materials,
     /// Until when its processes may take to stop.
     stop_until: Option<Instant>,
     last_at: Timestamp,
@@ -133,7 +156,9 @@ impl Actor {
 
     fn start(shared: &Arc<Shared>, sandbox: Sandbox, presence: Presence) {
         let (sender, inbox) = mpsc::channel(INBOX);
-        shared.living().insert(sandbox.id.clone(), sender);
+        let (progress, _) = watch::channel(Progress::default());
+        let contact = Contact { asks: sender, progress: progress.subscribe() };
+        shared.living().insert(sandbox.id.clone(), contact);
         let last_at = sandbox.life.phase_since.max(sandbox.life.last_used_at);
         let actor = Self {
             shared: Arc::clone(shared),
@@ -146,6 +171,8 @@ impl Actor {
             beside: Beside::default(),
             work: None,
             waiting: Vec::new(),
+            progress,
+            materials: Materials::default(),
             stop_until: None,
             last_at,
             is_over: false,
@@ -171,6 +198,9 @@ impl Actor {
             }
         }
         self.shared.living().remove(&self.sandbox.id);
+        if !self.sandbox.life.images.is_empty() {
+            self.shared.is_littered.store(true, Ordering::Relaxed);
+        }
     }
 
     fn phase(&self) -> Phase {
@@ -239,10 +269,21 @@ impl Actor {
                     Done::Ended(shared.machine.end_all(&sandbox).await)
                 }))
             }
-            (Presence::None, Phase::Provisioning | Phase::Resuming) => Some(Box::pin(async move {
-                let defaults = shared.settings.defaults;
-                Done::Made(shared.machine.make(&sandbox, defaults).await)
-            })),
+            (Presence::None, Phase::Provisioning) if !self.is_prepared() => {
+                let (spec, progress) = (self.sandbox.spec.clone(), self.progress.clone());
+                Some(Box::pin(async move {
+                    Done::Gathered(materials::gather(&shared.images, &spec, &progress).await)
+                }))
+            }
+            (Presence::None, Phase::Provisioning | Phase::Resuming) => {
+                if let Err(error) = self.take_ports() {
+                    return self.not_made(&error).await;
+                }
+                Some(Box::pin(async move {
+                    let defaults = shared.settings.defaults;
+                    Done::Made(shared.machine.make(&sandbox, defaults).await)
+                }))
+            }
             (Presence::None, Phase::Stopping) => {
                 self.see_ends_in_journal().await;
                 self.see(Observation::Stopped).await;
@@ -265,17 +306,12 @@ impl Actor {
             // What the supervisor has to say is of no interest any more.
             self.let_go(Presence::Remains);
         }
-        let is_making = matches!(self.presence, Presence::None)
-            && matches!(self.phase(), Phase::Provisioning | Phase::Resuming)
-            && work.is_some();
-        if is_making && self.sandbox.life.sequence.0 == 1 {
-            self.see(Observation::Preparing { step: "materialize".to_owned() }).await;
-            failpoint::pass("c.prepared");
-        }
-        if is_making && let Err(error) = self.take_ports() {
-            return self.not_made(&error).await;
-        }
         self.work = work;
+    }
+
+    /// Whether it is known what it is made from: that is what happens first to every sandbox.
+    fn is_prepared(&self) -> bool {
+        self.sandbox.life.sequence > Sequence::ZERO.next()
     }
 
     async fn ask_to_stop(&mut self) {
@@ -298,6 +334,13 @@ impl Actor {
             return self.is_over = true;
         }
         match done {
+            Done::Gathered(Ok(materials)) => self.prepare(materials).await,
+            Done::Gathered(Err(ImageError::SpawnerGone)) => self.is_over = true,
+            Done::Gathered(Err(error)) => {
+                tracing::warn!(sandbox = %id, %error, "no image");
+                self.presence = Presence::Remains;
+                self.fail(FailureCause::ImageFailed, &error.to_string()).await;
+            }
             Done::Made(Ok(link)) | Done::Found(Ok(Found::Link(link))) => {
                 failpoint::pass("c.connected");
                 self.let_go(Presence::Link(link));
@@ -326,6 +369,14 @@ impl Actor {
                 sleep(RETRY).await;
             }
         }
+    }
+
+    /// Notes what it is made from, before anything is made from it.
+    async fn prepare(&mut self, materials: Materials) {
+        let (step, images) = ("materialize".to_owned(), materials.used.clone());
+        self.materials = materials;
+        self.see(Observation::Preparing { step, images }).await;
+        failpoint::pass("c.prepared");
     }
 
     async fn not_made(&mut self, error: &MachineError) {
@@ -517,65 +568,6 @@ impl Actor {
     /// Clocks may be set back; what happened later is never told as earlier.
     fn now(&self) -> Timestamp {
         clock::now().max(self.last_at)
-    }
-
-    /// Returns when something is to be done although nothing happens.
-    fn deadline(&self) -> Option<Instant> {
-        match self.phase() {
-            Phase::Stopping => self.stop_until,
-            Phase::Stopped => {
-                Some(Instant::now() + self.left_of(self.shared.settings.defaults.keep_stopped))
-            }
-            Phase::Active | Phase::Idle => {
-                let is_unused = self.sandbox.life.running.is_empty();
-                let idle_end = if is_unused { self.idle_end() } else { None };
-                let more = [self.main.deadline(), self.beside.deadline()];
-                [idle_end].into_iter().chain(more).flatten().min()
-            }
-            _ => None,
-        }
-    }
-
-    fn idle_end(&self) -> Option<Instant> {
-        let idle = self.sandbox.spec.idle?;
-        let unused = self.since(self.sandbox.life.last_used_at).min(self.ports.unused_for());
-        Some(Instant::now() + idle.after.saturating_sub(unused))
-    }
-
-    /// Returns what is left of the time that it may be in its phase.
-    fn left_of(&self, time: Duration) -> Duration {
-        time.saturating_sub(self.since(self.sandbox.life.phase_since))
-    }
-
-    fn since(&self, then: Timestamp) -> Duration {
-        let passed = self.now().as_millis() - then.as_millis();
-        Duration::from_millis(u64::try_from(passed).unwrap_or(0))
-    }
-
-    async fn time_is_up(&mut self) {
-        if self.phase() == Phase::Stopping {
-            tracing::warn!(sandbox = %self.sandbox.id, "did not stop in time, and is ended");
-            return self.let_go(Presence::Remains);
-        }
-        if self.phase() == Phase::Stopped {
-            if self.left_of(self.shared.settings.defaults.keep_stopped).is_zero() {
-                self.ask_ourselves(Request::Delete(EndCause::CleanupTtl)).await;
-            }
-            return;
-        }
-        self.start_main_again().await;
-        self.end_late_post_starts().await;
-        let Some(idle) = self.sandbox.spec.idle else { return };
-        if !self.sandbox.life.running.is_empty()
-            || self.idle_end().is_some_and(|end| end > Instant::now())
-        {
-            return;
-        }
-        let request = match idle.then {
-            Suspend::Stop => Request::Stop(SuspendReason::Idle),
-            Suspend::Freeze => Request::Freeze(SuspendReason::Idle),
-        };
-        self.ask_ourselves(request).await;
     }
 
     async fn ask_ourselves(&mut self, request: Request) {

@@ -12,15 +12,15 @@ use isolate::{
     sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder, companion_name, folder},
     supervisor::{
         journal::{self, Record},
-        wire::{MAX_ID, Secret, Start, User},
+        wire::Secret,
     },
     wire::Report,
 };
 use model::{
-    health::Rules,
     ids::{ExecId, SandboxId},
+    image::HOST,
     sandbox::Sandbox,
-    spec::{Companion, ExecSpec, Protocol, Resources, SandboxSpec, Variables},
+    spec::{Companion, Protocol, Resources, SandboxSpec},
 };
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
@@ -45,26 +45,15 @@ impl fmt::Debug for Key {
 /// How long a supervisor may take to say that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// The image that is the machine itself.
-const HOST: &str = "host";
-
 /// The most companions that one sandbox has.
 const MAX_COMPANIONS: usize = 16;
-
-/// What a command finds if nobody sets it.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// What command and environment may take together. They travel in one packet.
-const MAX_COMMAND: usize = isolate::wire::MAX_PACKET - 1024 - MAX_ID;
 
 const SOFT: &str = "this server has no control groups, so that it cannot hold a sandbox to a limit \
     of memory or processors: leave the limits out, or run the server where it has them (see \
     ringfence doctor)";
 
-const ONE_USER: &str = "this server runs as an ordinary user, so that sandboxes have no root";
-
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     spawner: Spawner,
     folder: PathBuf,
     key: Key,
@@ -87,6 +76,8 @@ pub(super) enum MachineError {
     Limits(#[source] io::Error),
     #[error("cannot talk to its supervisor")]
     Link(#[source] io::Error),
+    #[error("which image {image} it was made from is not known")]
+    NoImage { image: String },
     #[error("the spawner answered something else")]
     Confused,
     #[error("cannot publish a port at port {port} of this machine")]
@@ -112,7 +103,7 @@ pub(super) enum Found {
 }
 
 impl Machine {
-    pub(super) fn new(spawner: Spawner, posture: &Posture, settings: &Settings) -> Self {
+    pub(crate) fn new(spawner: Spawner, posture: &Posture, settings: &Settings) -> Self {
         Self {
             spawner,
             folder: settings.folder.clone(),
@@ -132,31 +123,12 @@ impl Machine {
             return refuse(SOFT);
         }
         check_kind(spec)?;
-        for companion in &spec.companions {
-            self.check(&as_sandbox(companion))?;
-            let check = companion.healthcheck.as_ref().and_then(Rules::of);
-            if let Some(Rules { command, .. }) = check {
-                let command = ExecSpec { command, ..ExecSpec::default() };
-                self.check_command(&as_sandbox(companion), &command)?;
-            }
-        }
-        if spec.command.is_empty() {
-            return Ok(());
-        }
-        let command = ExecSpec { command: spec.command.clone(), ..ExecSpec::default() };
-        self.check_command(spec, &command)
+        spec.companions.iter().try_for_each(|companion| self.check(&as_sandbox(companion)))
     }
 
-    /// Refuses a command that cannot be run here.
-    pub(super) fn check_command(
-        &self,
-        sandbox: &SandboxSpec,
-        spec: &ExecSpec,
-    ) -> Result<(), SandboxError> {
-        if user(spec)? == User::Root && !self.has_users {
-            return refuse(ONE_USER);
-        }
-        check_size(sandbox, spec)
+    /// Whether sandboxes have users of their own.
+    pub(super) fn has_users(&self) -> bool {
+        self.has_users
     }
 
     /// Starts the supervisor of a sandbox and connects to it.
@@ -169,9 +141,9 @@ impl Machine {
             name: sandbox.id.to_string(),
             hostname: "sandbox".to_owned(),
             beside: None,
-            resources: sandbox.spec.resources,
+            hosts: names_of(sandbox),
         };
-        self.make_body(body, &sandbox.spec, defaults).await
+        self.make_body(body, sandbox, defaults).await
     }
 
     /// Starts the supervisor of a companion beside that of its sandbox, and connects to it.
@@ -186,15 +158,16 @@ impl Machine {
             name: companion_name(sandbox.id.as_str(), number),
             hostname: companion.name.clone(),
             beside: Some(sandbox.id.to_string()),
-            resources: companion.resources,
+            hosts: names_of(sandbox),
         };
-        self.make_body(body, &sandbox.spec, defaults).await
+        let like_a_sandbox = Sandbox { spec: as_sandbox(companion), ..sandbox.clone() };
+        self.make_body(body, &like_a_sandbox, defaults).await
     }
 
     async fn make_body(
         &self,
         body: Body,
-        sandbox: &SandboxSpec,
+        sandbox: &Sandbox,
         defaults: Defaults,
     ) -> Result<Link, MachineError> {
         let name = body.name.clone();
@@ -204,9 +177,9 @@ impl Machine {
             hostname: body.hostname,
             max_processes: defaults.processes,
             max_open_files: defaults.open_files,
-            image: Image::Host,
+            image: image_of(sandbox)?,
             beside: body.beside,
-            hosts: sandbox.companions.iter().map(|companion| companion.name.clone()).collect(),
+            hosts: body.hosts,
         };
         let (answer, fds) = self.spawner.sandbox(SandboxOrder::Make(Box::new(spec))).await?;
         let SandboxAnswer::Body { cgroup } = settle(answer)? else {
@@ -215,7 +188,7 @@ impl Machine {
         let mut fds = fds.into_iter();
         let control = fds.next().ok_or(EngineError::MissingDescriptors)?;
         let group = Group::new(cgroup, fds.collect())?;
-        group.limit(&body.resources, defaults).map_err(MachineError::Limits)?;
+        group.limit(&sandbox.spec.resources, defaults).map_err(MachineError::Limits)?;
         let control = Control::from_fd(control).map_err(MachineError::Link)?;
         match timeout(READY_WITHIN, control.receive()).await {
             Ok(report) => match report? {
@@ -357,7 +330,11 @@ struct Body {
     name: String,
     hostname: String,
     beside: Option<String>,
-    resources: Resources,
+    hosts: Vec<String>,
+}
+
+fn names_of(sandbox: &Sandbox) -> Vec<String> {
+    sandbox.spec.companions.iter().map(|companion| companion.name.clone()).collect()
 }
 
 fn companions_of(sandbox: &Sandbox) -> impl Iterator<Item = String> {
@@ -374,6 +351,17 @@ pub(super) fn as_sandbox(companion: &Companion) -> SandboxSpec {
         resources: companion.resources,
         ..SandboxSpec::default()
     }
+}
+
+/// Returns what the root of a sandbox is made of. Which image its name led to is in its record.
+fn image_of(sandbox: &Sandbox) -> Result<Image, MachineError> {
+    let name = &sandbox.spec.image;
+    if name == HOST {
+        return Ok(Image::Host);
+    }
+    let used = sandbox.life.images.get(name);
+    let used = used.ok_or_else(|| MachineError::NoImage { image: name.clone() })?;
+    Ok(Image::Layers(used.layers.clone()))
 }
 
 fn settle(answer: SandboxAnswer) -> Result<SandboxAnswer, MachineError> {
@@ -398,9 +386,6 @@ fn refuse<T>(what: &str) -> Result<T, SandboxError> {
 
 /// Refuses what no machine makes yet.
 fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
-    if spec.image != HOST {
-        return refuse("this server makes sandboxes of the image \"host\" only");
-    }
     if spec.companions.len() > MAX_COMPANIONS {
         return refuse(&format!("a sandbox has at most {MAX_COMPANIONS} companions"));
     }
@@ -414,104 +399,4 @@ fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
         return refuse(&format!("a sandbox publishes at most {MAX_PORTS} ports"));
     }
     Ok(())
-}
-
-/// Refuses a command that cannot be told to a supervisor.
-fn check_size(sandbox: &SandboxSpec, spec: &ExecSpec) -> Result<(), SandboxError> {
-    if spec.command.is_empty() {
-        return Err(SandboxError::Invalid("a command needs at least a program".to_owned()));
-    }
-    let env: usize = environment(&sandbox.env, spec).iter().map(|text| text.len() + 4).sum();
-    let size = env + spec.command.iter().map(|text| text.len() + 4).sum::<usize>();
-    if size + spec.working_directory.len() > MAX_COMMAND {
-        return Err(SandboxError::Invalid(format!(
-            "the command and its environment take {size} bytes, and may take {MAX_COMMAND}: put \
-             what is large into a file of the sandbox"
-        )));
-    }
-    let texts = spec.command.iter().chain(spec.env.keys()).chain(spec.env.values());
-    if texts.chain([&spec.working_directory]).any(|text| text.contains('\0')) {
-        return Err(SandboxError::Invalid("a command cannot hold the character zero".to_owned()));
-    }
-    Ok(())
-}
-
-/// Puts a command into the words of a supervisor.
-pub(super) fn start(
-    sandbox: &SandboxSpec,
-    name: &str,
-    spec: &ExecSpec,
-    keep: u64,
-) -> Result<Start, SandboxError> {
-    Ok(Start {
-        exec: name.to_owned(),
-        argv: spec.command.clone(),
-        env: environment(&sandbox.env, spec),
-        directory: match spec.working_directory.as_str() {
-            "" => isolate::plan::WORKSPACE.to_owned(),
-            directory => directory.to_owned(),
-        },
-        user: user(spec)?,
-        keep,
-    })
-}
-
-fn user(spec: &ExecSpec) -> Result<User, SandboxError> {
-    let plain = |user| User::Plain { user, group: user };
-    match spec.user.as_deref() {
-        None | Some("agbox") => Ok(plain(isolate::plan::INSIDE_USER)),
-        Some("root" | "0") => Ok(User::Root),
-        Some(other) => match other.parse::<u16>() {
-            Ok(number) => Ok(plain(number.into())),
-            Err(_) => Err(SandboxError::Invalid(format!(
-                "there is no user {other:?}: use agbox, root or a number"
-            ))),
-        },
-    }
-}
-
-/// The command's own variables win over the sandbox's, and those over what everybody has.
-fn environment(sandbox: &Variables, spec: &ExecSpec) -> Vec<String> {
-    let home = if matches!(spec.user.as_deref(), Some("root" | "0")) {
-        "/root"
-    } else {
-        isolate::plan::HOME
-    };
-    let base = [("HOME", home), ("LANG", "C.UTF-8"), ("PATH", PATH)];
-    let mut all: std::collections::BTreeMap<&str, &str> = base.into_iter().collect();
-    all.extend(
-        sandbox.iter().chain(&spec.env).map(|(name, value)| (name.as_str(), value.as_str())),
-    );
-    all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn variables(pairs: &[(&str, &str)]) -> Variables {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-    }
-
-    #[test]
-    fn the_commands_own_variables_win_over_those_of_the_sandbox() {
-        let spec = ExecSpec { env: variables(&[("A", "exec")]), ..ExecSpec::default() };
-        let env = environment(&variables(&[("A", "box"), ("PATH", "/bin")]), &spec);
-        assert_eq!(env, ["A=exec", "HOME=/home/agbox", "LANG=C.UTF-8", "PATH=/bin"]);
-    }
-
-    #[test]
-    fn a_command_that_no_supervisor_could_be_told_is_refused() {
-        let command = |texts: &[&str]| ExecSpec {
-            command: texts.iter().map(ToString::to_string).collect(),
-            ..ExecSpec::default()
-        };
-        let large = "x".repeat(MAX_COMMAND);
-        let refused = [command(&[]), command(&["a\0b"]), command(&["echo", &large])];
-        for spec in refused {
-            let answer = check_size(&SandboxSpec::default(), &spec);
-            assert!(matches!(answer, Err(SandboxError::Invalid(_))), "{answer:?}");
-        }
-        check_size(&SandboxSpec::default(), &command(&["true"])).unwrap();
-    }
 }

@@ -29,7 +29,8 @@ fn checked(script: &str) -> Healthcheck {
         test: vec!["CMD-SHELL".to_owned(), script.to_owned()],
         interval: Some(Duration::from_millis(50)),
         timeout: Some(Duration::from_secs(5)),
-        retries: Some(3),
+        // So that a slow machine is no sick companion.
+        retries: Some(1000),
         start_period: None,
         start_interval: None,
     }
@@ -131,11 +132,13 @@ async fn a_companion_that_cannot_run_or_is_not_healthy_fails_and_the_sandbox_goe
     let sandbox = create(&server, vec![missing]).await;
     let message = failure(&server, &sandbox).await;
     assert!(message.contains("before it began"), "{message}");
-    let sick = Companion { healthcheck: Some(checked("exit 1")), ..companion("a", "sleep 1000") };
+    let check = Healthcheck { retries: Some(3), ..checked("exit 1") };
+    let sick = Companion { healthcheck: Some(check), ..companion("a", "sleep 1000") };
     let sandbox = create(&server, vec![sick]).await;
     let message = failure(&server, &sandbox).await;
     assert_eq!(message, "its check failed 3 times in a row");
-    let check = Healthcheck { timeout: Some(Duration::from_millis(50)), ..checked("sleep 1000") };
+    let timeout = Some(Duration::from_millis(50));
+    let check = Healthcheck { timeout, retries: Some(3), ..checked("sleep 1000") };
     let slow = Companion { healthcheck: Some(check), ..companion("a", "sleep 1000") };
     let sandbox = create(&server, vec![slow]).await;
     // Which of the two comes first depends on how fast the machine is.
@@ -217,7 +220,7 @@ async fn a_new_server_finds_companions_as_they_were_and_tells_nothing_twice() {
     let script = format!("echo start >> /workspace/starts; {}", saying("same", 5432));
     let db = Companion { healthcheck: Some(checked(&listens(5432))), ..companion("db", &script) };
     // What has no outcome yet gets one from the next server.
-    let check = Healthcheck { retries: Some(1000), ..checked("[ -e /workspace/go ]") };
+    let check = checked("[ -e /workspace/go ]");
     let late = Companion { healthcheck: Some(check), ..companion("late", "sleep 1000") };
     let sandbox = create(&server, vec![db, late]).await;
     let name = sandbox.id.as_str();
@@ -327,11 +330,9 @@ async fn companions_that_cannot_be_made_are_refused() {
     let server = home.start().await;
     let disk = Resources { disk: Some(ByteSize::mib(64)), ..Resources::default() };
     let many = (0..17).map(|number| companion(&format!("c{number}"), "")).collect();
-    let refused: [Vec<Companion>; 3] = [
-        vec![Companion { image: "no-such-image".to_owned(), ..companion("a", "") }],
-        vec![Companion { resources: disk, ..companion("a", "") }],
-        many,
-    ];
+    let large = companion("a", &"x".repeat(40_000));
+    let refused: [Vec<Companion>; 3] =
+        [vec![large], vec![Companion { resources: disk, ..companion("a", "") }], many];
     for companions in refused {
         let spec = SandboxSpec { companions, ..host() };
         let answer = server.sandboxes.create(&tenant(), None, spec).await;

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::{Actor, Presence};
 use crate::sandboxes::{
+    command,
     companions::{Companions, News, What},
-    machine,
     restarts::how,
 };
 
@@ -99,7 +99,7 @@ impl Actor {
         let command = ["/bin/sh".to_owned(), "-c".to_owned(), line].to_vec();
         let spec = ExecSpec { command, ..ExecSpec::default() };
         let keep = self.shared.settings.defaults.output.as_bytes();
-        match machine::start(&self.sandbox.spec, &name, &spec, keep) {
+        match command::start(&self.sandbox, &name, &spec, keep) {
             Ok(start) => {
                 let until = Some(Instant::now() + DONE_WITHIN);
                 self.beside.running.insert(name, PostStart { number, step, until });

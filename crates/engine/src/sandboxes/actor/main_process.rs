@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{Actor, Presence};
 use crate::sandboxes::{
-    machine,
+    command,
     restarts::{Restarts, how},
 };
 
@@ -60,7 +60,7 @@ impl Actor {
         let name = format!("{NAME}{}", self.main.last_start);
         let spec = ExecSpec { command: self.sandbox.spec.command.clone(), ..ExecSpec::default() };
         let keep = self.shared.settings.defaults.output.as_bytes();
-        match machine::start(&self.sandbox.spec, &name, &spec, keep) {
+        match command::start(&self.sandbox, &name, &spec, keep) {
             Ok(start) => self.say(&Say::Start(Box::new(start))).await,
             Err(error) => self.fail(FailureCause::MainProcessCrashed, &error.to_string()).await,
         }

@@ -10,7 +10,7 @@ use model::{
     health::{Health, Next, Outcome, Rules},
     life::CompanionState,
     sandbox::Sandbox,
-    spec::{Companion, ExecSpec, SandboxSpec},
+    spec::{Companion, ExecSpec},
 };
 use tokio::{
     select,
@@ -18,11 +18,11 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use super::{News, What, Wish};
+use super::{News, What, Wish, run_of};
 use crate::sandboxes::{
     Shared,
     actor::{GRACE, LAST_WAIT, MAIN, chain},
-    clock,
+    clock, command,
     link::Link,
     machine::{self, Found, MachineError},
     restarts::{Restarts, how},
@@ -34,7 +34,9 @@ pub(super) struct Body {
     number: usize,
     companion: Companion,
     /// The companion in the words for a sandbox.
-    spec: SandboxSpec,
+    like_a_sandbox: Sandbox,
+    /// Its own command, and how its programs are run.
+    run: ExecSpec,
     wish: watch::Receiver<Wish>,
     tell: mpsc::Sender<News>,
     /// Since when it is to become healthy.
@@ -93,7 +95,10 @@ impl Body {
         let companion = sandbox.spec.companions.get(number)?.clone();
         let rules = companion.healthcheck.as_ref().and_then(Rules::of);
         let check = if told.is_some() { Check::Over } else { Check::Down };
-        let (spec, since) = (machine::as_sandbox(&companion), Instant::now());
+        let spec = machine::as_sandbox(&companion);
+        let like_a_sandbox = Sandbox { spec, ..sandbox.clone() };
+        let run = run_of(&sandbox, &companion, shared.machine.has_users());
+        let since = Instant::now();
         let (health, main) = (Health::default(), Main::default());
         let last_name = 0;
         Some(Self {
@@ -101,7 +106,8 @@ impl Body {
             sandbox,
             number,
             companion,
-            spec,
+            like_a_sandbox,
+            run,
             wish,
             tell,
             since,
@@ -225,7 +231,7 @@ impl Body {
         if *to_come == Some(0) {
             *to_come = None;
             let is_running = self.main.running.is_some();
-            if self.companion.command.is_empty() || is_running {
+            if self.run.command.is_empty() || is_running {
                 self.started().await;
             } else {
                 self.start(link).await;
@@ -247,13 +253,13 @@ impl Body {
         let name = self.new_name(MAIN);
         self.main.start_at = None;
         self.main.running = Some((name.clone(), Instant::now()));
-        self.ask_for(link, &name, self.companion.command.clone()).await;
+        self.ask_for(link, &name, self.run.command.clone()).await;
     }
 
     async fn ask_for(&mut self, link: &Link, name: &str, command: Vec<String>) {
-        let command = ExecSpec { command, ..ExecSpec::default() };
+        let spec = ExecSpec { command, ..self.run.clone() };
         let keep = self.shared.settings.defaults.output.as_bytes();
-        match machine::start(&self.spec, name, &command, keep) {
+        match command::start(&self.like_a_sandbox, name, &spec, keep) {
             // A supervisor that is gone is seen as such by the next read.
             Ok(start) => _ = link.ask(&Say::Start(Box::new(start))).await,
             Err(error) => self.fail(error.to_string()).await,
@@ -335,7 +341,7 @@ impl Body {
         let outcome = if passed { Outcome::Passed } else { Outcome::Failed };
         let (began, ended) = (*began - self.since, self.since.elapsed());
         let next = self.health.checked(rules, began, ended, outcome);
-        if self.main.running.is_none() && !self.companion.command.is_empty() && !passed {
+        if self.main.running.is_none() && !self.run.command.is_empty() && !passed {
             return self.check = Check::Down;
         }
         self.go_on(next).await;
