@@ -4,6 +4,8 @@
 mod agbox;
 mod command;
 mod descriptors;
+mod images;
+mod keeper;
 mod key;
 mod run;
 mod sandboxes;

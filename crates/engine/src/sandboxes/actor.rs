@@ -5,11 +5,11 @@
 //! sandbox got there. So a task that takes over after a crash is the same as one that went on.
 
 mod companions;
+mod deadlines;
 mod execs;
 mod freeze;
 mod main_process;
 mod ports;
-mod time;
 
 use std::{
     future::Future,

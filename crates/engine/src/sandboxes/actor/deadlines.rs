@@ -1,4 +1,4 @@
-//! What happens because time has passed, and nothing else did.
+//! What happens to a sandbox because time has passed.
 
 use std::time::Duration;
 
