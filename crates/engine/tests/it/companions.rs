@@ -3,6 +3,11 @@
 use std::time::Duration;
 
 use engine::sandboxes::{Defaults, SandboxError};
+use harness::{
+    imaging::build,
+    packing::{Item, directory, file, symbolic},
+    registry::{Fake, honest},
+};
 use model::{
     event::{EventKind, Sequence},
     exec::ExecEnd,
@@ -338,5 +343,37 @@ async fn companions_that_cannot_be_made_are_refused() {
         let answer = server.sandboxes.create(&tenant(), None, spec).await;
         assert!(matches!(answer, Err(SandboxError::Invalid(_))), "{answer:?}");
     }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_companion_is_made_of_its_image_and_run_as_that_says() {
+    let busybox = std::fs::read("/bin/busybox").unwrap();
+    let system = build(&[vec![
+        directory("bin"),
+        Item { mode: 0o755, ..file("bin/busybox", busybox) },
+        symbolic("bin/sh", "busybox"),
+        directory("srv"),
+        file("srv/motd", "from its image"),
+    ]]);
+    let registry = Fake::start(move |asked: &_| honest(&system, asked));
+    let home = Home::new();
+    let server = home.start().await;
+    // Neither a folder nor a user is asked for: both are the image's.
+    let script = "busybox id -u > who; busybox grep -c web /etc/hosts >> who; \
+                  exec busybox httpd -f -p 127.0.0.1:7000";
+    let web = Companion {
+        image: format!("{}/web:latest", registry.address),
+        healthcheck: Some(checked(&format!("busybox {}", listens(7000)))),
+        ..companion("web", script)
+    };
+    let sandbox = create(&server, vec![web]).await;
+    assert_eq!(outcomes(&server, &sandbox).await, [ready("web")]);
+    let fetch = "/usr/bin/python3 -c \"import urllib.request; \
+                 print(urllib.request.urlopen('http://web:7000/motd').read().decode())\"";
+    assert_eq!(server.run(&sandbox, fetch).await.1, "from its image\n");
+    let who = home.folder().join(format!("{}-0", sandbox.id)).join("files/upper/srv/who");
+    let user = if rustix::process::geteuid().is_root() { 0 } else { 1000 };
+    assert_eq!(std::fs::read_to_string(who).unwrap(), format!("{user}\n1\n"));
     server.end().await;
 }
