@@ -252,9 +252,13 @@ impl Actor {
         let work: Option<Work> = match (&self.presence, self.phase()) {
             (_, Phase::Terminated) => None,
             (_, Phase::Deleting) => {
-                Some(Box::pin(
-                    async move { Done::Removed(shared.machine.remove_all(&sandbox).await) },
-                ))
+                let companions = std::mem::take(&mut self.beside).companions;
+                Some(Box::pin(async move {
+                    if let Some(companions) = companions {
+                        companions.let_go().await;
+                    }
+                    Done::Removed(shared.machine.remove_all(&sandbox).await)
+                }))
             }
             (Presence::Unknown, _) => {
                 let id = sandbox.id;

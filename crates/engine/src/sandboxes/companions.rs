@@ -119,6 +119,13 @@ impl Companions {
         self.wish.send_replace(Wish::Stop);
     }
 
+    /// Leaves them to themselves. When this returns nothing more is done about them.
+    pub(super) async fn let_go(self) {
+        let Self { wish, mut news } = self;
+        drop(wish);
+        while news.recv().await.is_some() {}
+    }
+
     /// Returns when they have ended, or have had their time for it.
     pub(super) async fn stopped(mut self) {
         self.stop();

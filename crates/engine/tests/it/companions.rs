@@ -17,9 +17,13 @@ use model::{
     spec::{Companion, Healthcheck, Resources, SandboxSpec},
     units::ByteSize,
 };
+use rustix::process::{Signal, kill_process};
 use tokio::time::timeout;
 
-use crate::home::{Home, Server, host, shell, tenant};
+use crate::{
+    home::{Home, Server, host, shell, tenant},
+    sandboxes::supervisor_of,
+};
 
 /// Longer than anything takes that works.
 const SOON: Duration = Duration::from_secs(20);
@@ -375,5 +379,74 @@ async fn a_companion_is_made_of_its_image_and_run_as_that_says() {
     let who = home.folder().join(format!("{}-0", sandbox.id)).join("files/upper/srv/who");
     let user = if rustix::process::geteuid().is_root() { 0 } else { 1000 };
     assert_eq!(std::fs::read_to_string(who).unwrap(), format!("{user}\n1\n"));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_companion_is_held_as_its_sandbox_is_and_shares_users_and_network_alone() {
+    let home = Home::new();
+    let server = home.start().await;
+    let look = "grep -E '^(Cap|NoNewPrivs|Seccomp:|Uid)' /proc/self/status; \
+                for kind in user net pid mnt ipc uts; do readlink /proc/self/ns/$kind; done";
+    let script = format!(
+        "{{ {look}; }} > /workspace/held.new; \
+                          mv /workspace/held.new /workspace/held; exec sleep 1000"
+    );
+    let healthcheck = Some(checked("[ -e /workspace/held ]"));
+    let held = Companion { healthcheck, ..companion("held", &script) };
+    let sandbox = create(&server, vec![held]).await;
+    assert_eq!(outcomes(&server, &sandbox).await, [ready("held")]);
+    let file = home.folder().join(format!("{}-0", sandbox.id)).join("files/workspace/held");
+    let (theirs, own) =
+        (std::fs::read_to_string(file).unwrap(), server.run(&sandbox, look).await.1);
+    let (theirs, own): (Vec<&str>, Vec<&str>) = (theirs.lines().collect(), own.lines().collect());
+    let (rights, spaces) = own.split_at(own.len() - 6);
+    assert!(rights.len() >= 8, "{rights:?}");
+    assert_eq!(theirs[..rights.len()], *rights);
+    let shared: Vec<&str> = spaces.iter().filter(|it| theirs.contains(it)).copied().collect();
+    assert_eq!(shared, spaces[..2]);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_companion_is_asked_to_end_before_it_is_made_to() {
+    let home = Home::new();
+    let server = home.start().await;
+    let script = "trap 'echo bye > /workspace/bye; exit' TERM; echo > /workspace/up; \
+                  while :; do sleep 1000 & wait $!; done";
+    let healthcheck = Some(checked("[ -e /workspace/up ]"));
+    let polite = Companion { healthcheck, ..companion("polite", script) };
+    let sandbox = create(&server, vec![polite]).await;
+    let name = sandbox.id.as_str();
+    assert_eq!(outcomes(&server, &sandbox).await, [ready("polite")]);
+    server.sandboxes.stop(&tenant(), name).await.unwrap();
+    server.until(name, Phase::Stopped).await;
+    let bye = home.folder().join(format!("{name}-0")).join("files/workspace/bye");
+    assert_eq!(std::fs::read_to_string(bye).unwrap(), "bye\n");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_companion_whose_supervisor_died_is_made_again() {
+    let home = Home::new();
+    let server = home.start().await;
+    let script = format!("echo start >> /workspace/starts; {}", saying("again", 5432));
+    let db = Companion { healthcheck: Some(checked(&listens(5432))), ..companion("db", &script) };
+    let sandbox = create(&server, vec![db]).await;
+    assert_eq!(outcomes(&server, &sandbox).await, [ready("db")]);
+    let name = format!("{}-0", sandbox.id);
+    kill_process(supervisor_of(&home, &name), Signal::KILL).unwrap();
+    let again = format!("until [ \"$({})\" = again ]; do :; done 2>/dev/null", heard("db", 5432));
+    let starts = home.folder().join(&name).join("files/workspace/starts");
+    // The old one may answer once more before it is gone.
+    while std::fs::read_to_string(&starts).unwrap() != "start\nstart\n" {
+        server.run(&sandbox, &again).await;
+    }
+    server.run(&sandbox, &again).await;
+    let kinds = server.history(&sandbox).await;
+    let told = kinds.iter().filter(|kind| {
+        matches!(kind, EventKind::CompanionReady { .. } | EventKind::CompanionFailed { .. })
+    });
+    assert_eq!(told.count(), 1, "{kinds:?}");
     server.end().await;
 }

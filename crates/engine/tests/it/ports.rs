@@ -207,3 +207,41 @@ async fn ports_that_cannot_be_published_are_refused() {
     }
     server.end().await;
 }
+
+#[tokio::test]
+async fn connections_beyond_the_bound_wait_for_one_to_end() {
+    const BOUND: usize = 256;
+    let home = Home::new();
+    let server = home.start().await;
+    let port = free_port();
+    let script = format!(
+        "import socket, threading\n\
+         listener = socket.create_server(('127.0.0.1', {INSIDE}), backlog=512)\n\
+         def greet(client):\n\
+         \x20   client.sendall(b'x')\n\
+         \x20   client.recv(1)\n\
+         \x20   client.close()\n\
+         while True:\n\
+         \x20   threading.Thread(target=greet, args=(listener.accept()[0],)).start()\n"
+    );
+    let command = shell(&format!("exec /usr/bin/python3 -c \"{script}\"")).command;
+    create(&server, SandboxSpec { command, ..publishing(port) }).await;
+    let connect = move || {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    };
+    let greeted = |stream: &mut TcpStream| stream.read_exact(&mut [0; 1]);
+    let bounded = move || {
+        let mut held: Vec<TcpStream> = (0..BOUND).map(|_| connect()).collect();
+        held.iter_mut().for_each(|stream| greeted(stream).unwrap());
+        let mut late = connect();
+        late.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        assert_eq!(greeted(&mut late).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        late.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        drop(held.pop());
+        greeted(&mut late).unwrap();
+    };
+    tokio::task::spawn_blocking(bounded).await.unwrap();
+    server.end().await;
+}

@@ -195,7 +195,7 @@ async fn a_sandbox_whose_supervisor_died_fails_and_says_so() {
 }
 
 /// Finds the supervisor of a sandbox: it is who listens on its socket.
-fn supervisor_of(home: &Home, name: &str) -> Pid {
+pub(crate) fn supervisor_of(home: &Home, name: &str) -> Pid {
     let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
     let path = home.folder().join(name).join("socket");
     connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();

@@ -67,7 +67,8 @@ impl Actor {
                     companions.stop();
                 }
             }
-            (_, Phase::Deleting | Phase::Terminated) => self.beside = Beside::default(),
+            // Whoever removes them lets go of them first.
+            (_, Phase::Deleting | Phase::Terminated) => {}
             (Presence::Unknown | Presence::Remains | Presence::None, _)
             | (Presence::Link(_), Phase::Provisioning | Phase::Resuming) => {}
         }

@@ -46,6 +46,7 @@ pub(super) struct Body {
     health: Health,
     main: Main,
     last_name: i64,
+    has_failed: bool,
 }
 
 /// Where the checks are.
@@ -100,7 +101,7 @@ impl Body {
         let run = run_of(&sandbox, &companion, shared.machine.has_users());
         let since = Instant::now();
         let (health, main) = (Health::default(), Main::default());
-        let last_name = 0;
+        let (last_name, has_failed) = (0, told == Some(CompanionState::Failed));
         Some(Self {
             shared,
             sandbox,
@@ -116,6 +117,7 @@ impl Body {
             health,
             main,
             last_name,
+            has_failed,
         })
     }
 
@@ -131,13 +133,18 @@ impl Body {
     }
 
     async fn attend(&mut self) {
+        let mut not_before = Instant::now();
         loop {
             let mut stop = self.wish.clone();
+            let found = async {
+                sleep_until(not_before).await;
+                self.find().await
+            };
             let found = select! {
                 biased;
                 // Whatever is half made is ended with the rest.
                 () = stop_wished(&mut stop) => return,
-                found = self.find() => found,
+                found = found => found,
             };
             let link = match found {
                 Ok(link) => link,
@@ -146,13 +153,20 @@ impl Body {
             };
             match self.serve(&link).await {
                 Over::Done => return,
-                Over::Lost => {
-                    let streak = self.main.restarts.ended(Duration::ZERO, Instant::now());
-                    self.main.running = None;
-                    sleep_until(streak.start_again_at).await;
-                }
+                Over::Lost => not_before = self.lost(),
             }
         }
+    }
+
+    /// Notes that nothing of it runs. Returns when it may be made again.
+    fn lost(&mut self) -> Instant {
+        let now = Instant::now();
+        let ran_for = self.main.running.take().map_or(Duration::ZERO, |(_, since)| now - since);
+        self.main.start_at = None;
+        if !matches!(self.check, Check::Over) {
+            self.check = Check::Down;
+        }
+        self.main.restarts.ended(ran_for, now).start_again_at
     }
 
     /// Finds its supervisor, or has it made.
@@ -297,7 +311,10 @@ impl Body {
 
     async fn fail(&mut self, message: String) {
         self.check = Check::Over;
-        self.say(What::Failed(message)).await;
+        if !self.has_failed {
+            self.has_failed = true;
+            self.say(What::Failed(message)).await;
+        }
     }
 
     async fn say(&self, what: What) {
