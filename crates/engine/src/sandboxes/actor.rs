@@ -6,6 +6,7 @@
 
 mod execs;
 mod main_process;
+mod moments;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -34,6 +35,7 @@ use super::{
 };
 use execs::Execs;
 use main_process::MainProcess;
+use moments::Moments;
 
 /// What somebody wants of the sandbox.
 #[derive(Debug)]
@@ -98,6 +100,7 @@ pub(super) struct Actor {
     /// Until when its processes may take to stop.
     stop_until: Option<Instant>,
     last_at: Timestamp,
+    moments: Moments,
     /// The store was closed under it.
     is_over: bool,
 }
@@ -125,6 +128,7 @@ impl Actor {
         let (sender, inbox) = mpsc::channel(INBOX);
         shared.living().insert(sandbox.id.clone(), sender);
         let last_at = sandbox.life.phase_since.max(sandbox.life.last_used_at);
+        let moments = Moments::of(&sandbox.life, clock::now());
         let actor = Self {
             shared: Arc::clone(shared),
             sandbox,
@@ -136,6 +140,7 @@ impl Actor {
             waiting: Vec::new(),
             stop_until: None,
             last_at,
+            moments,
             is_over: false,
         };
         shared.tasks.start("sandbox", actor.run());
@@ -375,7 +380,7 @@ impl Actor {
                         self.carry_out(&ask.request, &transition).await;
                         break Ok(Some(transition));
                     }
-                    Err(StoreError::Stale { current }) => self.sandbox = *current,
+                    Err(StoreError::Stale { current }) => self.become_current(*current),
                     Err(StoreError::Conflict { .. }) => break Err(SandboxError::ExecExists),
                     Err(error) => break Err(error.into()),
                 },
@@ -471,6 +476,7 @@ impl Actor {
             other => other,
         };
         recorded?;
+        self.moments.follow(&self.sandbox.life, &transition);
         self.sandbox.life = transition.life().clone();
         for event in transition.events() {
             self.last_at = self.last_at.max(event.occurred_at);
@@ -488,7 +494,7 @@ impl Actor {
         while let Some(transition) = self.sandbox.observe(observation.clone(), self.now()) {
             match self.record(transition).await {
                 Ok(_) => break,
-                Err(StoreError::Stale { current }) => self.sandbox = *current,
+                Err(StoreError::Stale { current }) => self.become_current(*current),
                 Err(StoreError::Closed) => return self.is_over = true,
                 Err(error) => {
                     tracing::error!(sandbox = %self.sandbox.id, %error, "cannot keep an event");
@@ -509,6 +515,12 @@ impl Actor {
         }
     }
 
+    /// Somebody else changed the sandbox; when, is known by the time of day alone.
+    fn become_current(&mut self, current: Sandbox) {
+        self.moments = Moments::of(&current.life, clock::now());
+        self.sandbox = current;
+    }
+
     /// Clocks may be set back; what happened later is never told as earlier.
     fn now(&self) -> Timestamp {
         clock::now().max(self.last_at)
@@ -518,9 +530,7 @@ impl Actor {
     fn deadline(&self) -> Option<Instant> {
         match self.phase() {
             Phase::Stopping => self.stop_until,
-            Phase::Stopped => {
-                Some(Instant::now() + self.left_of(self.shared.settings.defaults.keep_stopped))
-            }
+            Phase::Stopped => Some(self.end_of_keeping()),
             Phase::Active | Phase::Idle => {
                 let is_unused = self.sandbox.life.running.is_empty();
                 let idle_end = if is_unused { self.idle_end() } else { None };
@@ -531,19 +541,12 @@ impl Actor {
     }
 
     fn idle_end(&self) -> Option<Instant> {
-        let idle = self.sandbox.spec.idle?;
-        let unused = self.since(self.sandbox.life.last_used_at);
-        Some(Instant::now() + idle.after.saturating_sub(unused))
+        Some(self.moments.unused_for(self.sandbox.spec.idle?.after))
     }
 
-    /// Returns what is left of the time that it may be in its phase.
-    fn left_of(&self, time: Duration) -> Duration {
-        time.saturating_sub(self.since(self.sandbox.life.phase_since))
-    }
-
-    fn since(&self, then: Timestamp) -> Duration {
-        let passed = self.now().as_millis() - then.as_millis();
-        Duration::from_millis(u64::try_from(passed).unwrap_or(0))
+    /// Returns until when a stopped one is kept.
+    fn end_of_keeping(&self) -> Instant {
+        self.moments.in_phase_for(self.shared.settings.defaults.keep_stopped)
     }
 
     async fn time_is_up(&mut self) {
@@ -552,7 +555,7 @@ impl Actor {
             return self.let_go(Presence::Remains);
         }
         if self.phase() == Phase::Stopped {
-            if self.left_of(self.shared.settings.defaults.keep_stopped).is_zero() {
+            if self.end_of_keeping() <= Instant::now() {
                 self.ask_ourselves(Request::Delete(EndCause::CleanupTtl)).await;
             }
             return;
