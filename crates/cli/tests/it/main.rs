@@ -4,6 +4,7 @@
 mod agbox;
 mod command;
 mod descriptors;
+mod faults;
 mod key;
 mod run;
 mod sandboxes;
