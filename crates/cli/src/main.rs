@@ -2,6 +2,7 @@
 
 mod arguments;
 mod commands;
+mod locks;
 mod output;
 mod outputs;
 mod private;

@@ -7,6 +7,7 @@
 mod deadlines;
 mod execs;
 mod main_process;
+mod moments;
 
 use std::{
     future::Future,
@@ -42,6 +43,7 @@ use super::{
 use crate::images::{ImageError, Progress};
 use execs::Execs;
 use main_process::MainProcess;
+use moments::Moments;
 
 /// What somebody wants of the sandbox.
 #[derive(Debug)]
@@ -121,6 +123,7 @@ pub(super) struct Actor {
     /// Until when its processes may take to stop.
     stop_until: Option<Instant>,
     last_at: Timestamp,
+    moments: Moments,
     /// The store was closed under it.
     is_over: bool,
 }
@@ -150,6 +153,7 @@ impl Actor {
         let contact = Contact { asks: sender, progress: progress.subscribe() };
         shared.living().insert(sandbox.id.clone(), contact);
         let last_at = sandbox.life.phase_since.max(sandbox.life.last_used_at);
+        let moments = Moments::of(&sandbox.life, clock::now());
         let actor = Self {
             shared: Arc::clone(shared),
             sandbox,
@@ -163,6 +167,7 @@ impl Actor {
             materials: Materials::default(),
             stop_until: None,
             last_at,
+            moments,
             is_over: false,
         };
         shared.tasks.start("sandbox", actor.run());
@@ -424,7 +429,7 @@ impl Actor {
                         self.carry_out(&ask.request, &transition).await;
                         break Ok(Some(transition));
                     }
-                    Err(StoreError::Stale { current }) => self.sandbox = *current,
+                    Err(StoreError::Stale { current }) => self.become_current(*current),
                     Err(StoreError::Conflict { .. }) => break Err(SandboxError::ExecExists),
                     Err(error) => break Err(error.into()),
                 },
@@ -520,6 +525,7 @@ impl Actor {
             other => other,
         };
         recorded?;
+        self.moments.follow(&self.sandbox.life, &transition);
         self.sandbox.life = transition.life().clone();
         for event in transition.events() {
             self.last_at = self.last_at.max(event.occurred_at);
@@ -537,7 +543,7 @@ impl Actor {
         while let Some(transition) = self.sandbox.observe(observation.clone(), self.now()) {
             match self.record(transition).await {
                 Ok(_) => break,
-                Err(StoreError::Stale { current }) => self.sandbox = *current,
+                Err(StoreError::Stale { current }) => self.become_current(*current),
                 Err(StoreError::Closed) => return self.is_over = true,
                 Err(error) => {
                     tracing::error!(sandbox = %self.sandbox.id, %error, "cannot keep an event");
@@ -556,6 +562,12 @@ impl Actor {
         for ask in std::mem::take(&mut self.waiting) {
             Box::pin(self.answer(ask)).await;
         }
+    }
+
+    /// Somebody else changed the sandbox; when, is known by the time of day alone.
+    fn become_current(&mut self, current: Sandbox) {
+        self.moments = Moments::of(&current.life, clock::now());
+        self.sandbox = current;
     }
 
     /// Clocks may be set back; what happened later is never told as earlier.
