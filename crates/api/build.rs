@@ -19,9 +19,11 @@ const SECRETIVE: [&str; 5] = [
 
 fn main() -> io::Result<()> {
     println!("cargo:rerun-if-changed={PROTO}");
-    let files = protox::compile(["agbox/v1/service.proto"], [PROTO]).map_err(io::Error::other)?;
+    let compile = |file| protox::compile([file], [PROTO]).map_err(io::Error::other);
+    let mut files = compile("agbox/v1/service.proto")?;
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or(io::ErrorKind::NotFound)?);
     fs::write(out.join("agbox.v1.bin"), files.encode_to_vec())?;
+    files.file.extend(compile("ringfence/v1/images.proto")?.file);
     codegen::configure()
         .build_transport(false)
         .emit_rerun_if_changed(false)

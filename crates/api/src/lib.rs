@@ -7,3 +7,4 @@ pub mod agbox;
 pub mod errors;
 pub mod fathom;
 pub mod keys;
+pub mod ringfence;

@@ -126,6 +126,10 @@ impl Caller {
         &self.0.key.tenant
     }
 
+    pub(crate) fn is_admin(&self) -> bool {
+        self.0.key.role == Role::Admin
+    }
+
     /// Returns what turns true when the key is revoked.
     pub(crate) fn revoked(&self) -> watch::Receiver<bool> {
         self.0.revoked.subscribe()

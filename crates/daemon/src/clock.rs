@@ -10,6 +10,12 @@ pub(crate) fn now() -> SystemTime {
     SystemTime::now()
 }
 
+/// Returns the time of day as it stands in events.
+pub(crate) fn timestamp() -> model::units::Timestamp {
+    let since = now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    model::units::Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
 /// Returns the time of day as it stands in frames: ISO 8601 with milliseconds, in UTC.
 pub fn stamp() -> String {
     text(now())

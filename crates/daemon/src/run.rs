@@ -188,7 +188,8 @@ async fn open_sandboxes(
         key,
         defaults: sandboxes::Defaults::default(),
     };
-    Ok(engine.open_sandboxes(store.clone(), settings).await?)
+    let images = engine.open_images(config.image_settings());
+    Ok(engine.open_sandboxes(store.clone(), images, settings).await?)
 }
 
 fn describe(engine: &Engine) -> serde_json::Value {

@@ -185,12 +185,17 @@ impl Images {
         Self { inner: Arc::new(Inner { allowed, workers, flights, pins, gate, known, tasks }) }
     }
 
+    /// Refuses what the operator does not let callers choose.
+    pub fn check(&self, reference: &Reference) -> Result<(), ImageError> {
+        Ok(self.inner.allowed.check(reference)?)
+    }
+
     /// Finds what a sandbox is to be made from, and brings it here if it is not. Those who want the
     /// same at once share the work, and it stops when none of them does any more.
     pub async fn get(&self, wanted: Wanted, listener: &Listener) -> Result<Found, ImageError> {
         let Wanted { reference, opened, policy } = wanted;
         if opened.is_none() {
-            self.inner.allowed.check(&reference)?;
+            self.check(&reference)?;
         }
         let name = reference.to_string();
         match reference {

@@ -151,10 +151,12 @@ impl Engine {
     pub async fn open_sandboxes(
         &self,
         store: Store,
+        images: Images,
         settings: sandboxes::Settings,
     ) -> Result<Sandboxes, SandboxError> {
         let (spawner, tasks) = (self.inner.spawner.clone(), self.inner.tasks.clone());
-        Sandboxes::open(store, spawner, &self.inner.posture, settings, tasks).await
+        let machine = sandboxes::Machine::new(spawner, &self.inner.posture, &settings);
+        Sandboxes::open(store, images, machine, settings, tasks).await
     }
 
     /// Returns the images of this node. Nothing is started or read before the first is wanted.

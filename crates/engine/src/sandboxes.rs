@@ -3,16 +3,21 @@
 
 mod actor;
 mod clock;
+mod command;
 mod error;
 mod events;
 mod group;
 mod link;
 mod machine;
+mod materials;
 
 use std::{
     collections::{HashMap, HashSet},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -32,14 +37,17 @@ use store::{
     Store, StoreError,
     sandboxes::{ExecAt, Filter, Page},
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-use crate::{posture::Posture, spawner::Spawner, tasks::Tasks};
-use actor::{Actor, Ask};
+use crate::{
+    images::{Collected, Images, InUse},
+    tasks::Tasks,
+};
+use actor::{Actor, Ask, Contact};
 pub use error::SandboxError;
-pub use events::EventStream;
+pub use events::{EventStream, News};
 pub use machine::Key;
-use machine::Machine;
+pub(crate) use machine::Machine;
 
 /// What sandboxes on this node have in common.
 #[derive(Clone, Debug)]
@@ -91,11 +99,14 @@ pub struct Sandboxes {
 #[derive(Debug)]
 struct Shared {
     store: Store,
+    images: Images,
     machine: Machine,
     settings: Settings,
     tasks: Tasks,
     /// The tasks of those that have not come to their end.
-    living: Mutex<HashMap<SandboxId, mpsc::Sender<Ask>>>,
+    living: Mutex<HashMap<SandboxId, Contact>>,
+    /// Whether a sandbox was deleted whose image nobody may need any more.
+    is_littered: AtomicBool,
 }
 
 /// What a request came to.
@@ -121,14 +132,14 @@ impl Sandboxes {
     /// which finds out what became of it. What nobody knows is removed.
     pub(crate) async fn open(
         store: Store,
-        spawner: Spawner,
-        posture: &Posture,
+        images: Images,
+        machine: Machine,
         settings: Settings,
         tasks: Tasks,
     ) -> Result<Self, SandboxError> {
-        let machine = Machine::new(spawner, posture, &settings);
-        let living = Mutex::new(HashMap::new());
-        let shared = Arc::new(Shared { store, machine, settings, tasks, living });
+        let (living, is_littered) = (Mutex::default(), AtomicBool::new(false));
+        let shared =
+            Arc::new(Shared { store, images, machine, settings, tasks, living, is_littered });
         let unfinished = shared.store.unfinished_sandboxes(&shared.settings.node).await?;
         for id in &unfinished.damaged {
             tracing::error!(sandbox = id, "the record of a sandbox is damaged: it is left alone");
@@ -156,6 +167,8 @@ impl Sandboxes {
     ) -> Result<Sandbox, SandboxError> {
         let shared = &self.shared;
         shared.machine.check(&spec)?;
+        command::check_main(&spec)?;
+        materials::check(&shared.images, &spec)?;
         let id = SandboxId::from_random(random()?);
         let node = shared.settings.node.clone();
         let creation = Creation::new(id, tenant.clone(), alias, node, spec, clock::now());
@@ -221,7 +234,7 @@ impl Sandboxes {
             None => ExecId::from_random(random()?),
         };
         let sandbox = self.get(tenant, name).await?;
-        self.shared.machine.check_command(&sandbox.spec, &spec)?;
+        command::check(&sandbox, &spec, self.shared.machine.has_users())?;
         let request = Request::StartExec { exec, spec, when_stopped };
         let recorded = self.shared.request(sandbox, request).await?;
         let started = recorded.and_then(|transition| transition.started().cloned());
@@ -275,7 +288,19 @@ impl Sandboxes {
         after: Sequence,
     ) -> Result<EventStream, SandboxError> {
         let sandbox = self.get(tenant, name).await?;
-        EventStream::open(self.shared.store.clone(), sandbox.id, after).await
+        let progress = self.shared.living().get(&sandbox.id).map(|it| it.progress.clone());
+        EventStream::open(self.shared.store.clone(), sandbox.id, after, progress).await
+    }
+
+    /// Takes the name of an image away, and deletes what nobody needs any more.
+    pub async fn remove_image(&self, name: &str) -> Result<Collected, SandboxError> {
+        let in_use = self.shared.images_in_use().await?;
+        Ok(self.shared.images.remove(name, &in_use).await?)
+    }
+
+    /// Returns the images that sandboxes are made from.
+    pub fn images(&self) -> &Images {
+        &self.shared.images
     }
 
     /// Lets go of every sandbox. Their supervisors go on.
@@ -303,7 +328,7 @@ impl Shared {
         sandbox: Sandbox,
         request: Request,
     ) -> Result<Option<Transition>, SandboxError> {
-        let task = self.living().get(&sandbox.id).cloned();
+        let task = self.living().get(&sandbox.id).map(|contact| contact.asks.clone());
         if let Some(task) = task {
             let (answer, answered) = oneshot::channel();
             if task.send(Ask { request: request.clone(), answer }).await.is_ok()
@@ -336,12 +361,40 @@ impl Shared {
         }
     }
 
-    fn living(&self) -> MutexGuard<'_, HashMap<SandboxId, mpsc::Sender<Ask>>> {
+    /// Names what the sandboxes of this node are made from. Whoever is made meanwhile holds its
+    /// images itself.
+    async fn images_in_use(&self) -> Result<InUse, SandboxError> {
+        let there = self.store.unfinished_sandboxes(&self.settings.node).await?;
+        if there.damaged.is_empty() {
+            return Ok(materials::in_use(&there.sandboxes));
+        }
+        let count = there.damaged.len();
+        Err(SandboxError::Unavailable(format!(
+            "what {count} sandboxes are made from cannot be read, so that no image is deleted"
+        )))
+    }
+
+    /// Deletes the images that only deleted sandboxes were made from.
+    async fn tidy_images(&self) {
+        if !self.is_littered.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let collected = match self.images_in_use().await {
+            Ok(in_use) => self.images.collect(&in_use).await.map_err(SandboxError::from),
+            Err(error) => Err(error),
+        };
+        match collected {
+            Ok(collected) => tracing::info!(?collected, "deleted what no image needs any more"),
+            Err(error) => tracing::warn!(%error, "cannot delete what no image needs any more"),
+        }
+    }
+
+    fn living(&self) -> MutexGuard<'_, HashMap<SandboxId, Contact>> {
         self.living.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Forgets the records of sandboxes that were deleted long ago, now and then.
+/// Forgets the records of sandboxes that were deleted long ago, and their images, now and then.
 async fn forget_the_old(shared: Weak<Shared>) {
     const OFTEN: Duration = Duration::from_mins(1);
     const AT_ONCE: u32 = 1000;
@@ -354,6 +407,7 @@ async fn forget_the_old(shared: Weak<Shared>) {
         tokio::time::sleep(keep.min(OFTEN)).await;
         let Some(shared) = shared.upgrade() else { return };
         let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        shared.tidy_images().await;
         let before = Timestamp::from_millis(steady.now().as_millis().saturating_sub(keep));
         match shared.store.purge_sandboxes(before, AT_ONCE).await {
             Ok(forgotten) if forgotten.is_empty() => {}

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     exec::ExecEnd,
     ids::ExecId,
+    image::UsedImages,
     life::{EndCause, Failure, Phase, SuspendReason},
     units::Timestamp,
 };
@@ -50,8 +51,11 @@ pub struct Event {
 pub enum EventKind {
     /// Creation was accepted. Always the first.
     Accepted,
+    /// Everything that it is made from is here.
     Preparing {
         step: String,
+        #[serde(default, skip_serializing_if = "UsedImages::is_empty")]
+        images: UsedImages,
     },
     Ready,
     Failed(Failure),

@@ -8,6 +8,7 @@ pub mod event;
 pub mod exec;
 pub mod execution;
 pub mod ids;
+pub mod image;
 pub mod life;
 pub mod limits;
 pub mod pools;

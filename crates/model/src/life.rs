@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     event::{Event, EventKind, Sequence},
     ids::ExecId,
+    image::UsedImages,
     units::Timestamp,
 };
 
@@ -192,6 +193,9 @@ pub struct Life {
     /// What broke it last. Stays after it is deleted.
     pub failure: Option<Failure>,
     pub end: Option<EndCause>,
+    /// What it is made from, but for the machine itself.
+    #[serde(default, skip_serializing_if = "UsedImages::is_empty")]
+    pub images: UsedImages,
 }
 
 /// A history that cannot be one.
@@ -232,6 +236,7 @@ impl Life {
             suspended_for: None,
             failure: None,
             end: None,
+            images: UsedImages::new(),
         }
     }
 
@@ -288,9 +293,9 @@ impl Life {
             EventKind::ExecEnded { exec, .. } => {
                 self.running.remove(exec);
             }
+            EventKind::Preparing { images, .. } => self.images.extend(images.clone()),
             EventKind::Accepted
             | EventKind::ResumeAccepted
-            | EventKind::Preparing { .. }
             | EventKind::BecameIdle
             | EventKind::EndsSoon { .. }
             | EventKind::CompanionReady { .. }

@@ -7,6 +7,7 @@ use crate::{
     exec::{Exec, ExecEnd, ExecLife, ExecState, Loss},
     execution::Exit,
     ids::{Alias, ExecId, NodeId, SandboxId, Tenant},
+    image::UsedImages,
     life::{EndCause, Failure, FailureCause, Life, Phase, SuspendReason},
     sandbox::{Refusal, Request, Sandbox, Verdict, Wake},
     spec::SandboxSpec,
@@ -47,8 +48,10 @@ pub enum Answer {
 /// What the engine saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observation {
+    /// Everything that it is made from is here.
     Preparing {
         step: String,
+        images: UsedImages,
     },
     Ready,
     /// Anything that breaks the sandbox: its image, its main process, its memory, its supervisor,
@@ -193,7 +196,9 @@ impl Sandbox {
         }
         let draft = Draft::new(self, at);
         let draft = match observation {
-            Observation::Preparing { step } => draft.push(EventKind::Preparing { step }),
+            Observation::Preparing { step, images } => {
+                draft.push(EventKind::Preparing { step, images })
+            }
             Observation::Ready => draft.push(EventKind::Ready),
             Observation::Failed(failure) => {
                 draft.end_all(loss(failure.cause)).push(EventKind::Failed(failure))

@@ -115,7 +115,7 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
         enter_user_namespace()?;
     }
     let sandboxes = std::env::var_os(SANDBOXES).map(PathBuf::from).map(|folder| SandboxSettings {
-        layers: folder.with_file_name("layers"),
+        layers: folder.with_file_name("images").join("layers"),
         folder,
         daemon: None,
     });
@@ -160,7 +160,7 @@ pub fn start_spawner_of_sandboxes(
     folder: &Path,
 ) -> std::io::Result<(PacketSocket, SpawnerProcess)> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.env(SANDBOXES, folder);
+    command.env(SANDBOXES, folder).env(IMAGES, folder.with_file_name("images"));
     start(command)
 }
 

@@ -25,6 +25,12 @@ pub enum Reason {
     InvalidArgument,
     /// No image was named, and there is no default.
     ImageRequired,
+    /// There is no image of this name here, or in the registry that it names.
+    ImageNotFound,
+    /// A sandbox is made from the image.
+    ImageInUse,
+    /// The image cannot be used: it is damaged, hostile, or made for another machine.
+    ImageUnusable,
     /// What was asked for is not to be had on this server.
     NotSupported,
     /// The message is larger than allowed.
@@ -47,7 +53,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of the table.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::SandboxNotFound,
         Self::SandboxIdAlreadyExists,
         Self::SandboxNotReady,
@@ -58,6 +64,9 @@ impl Reason {
         Self::ExecAlreadyTerminal,
         Self::InvalidArgument,
         Self::ImageRequired,
+        Self::ImageNotFound,
+        Self::ImageInUse,
+        Self::ImageUnusable,
         Self::NotSupported,
         Self::MessageTooLarge,
         Self::Unimplemented,
@@ -84,6 +93,9 @@ impl Reason {
             Self::ExecAlreadyTerminal => ("EXEC_ALREADY_TERMINAL", Code::FailedPrecondition),
             Self::InvalidArgument => ("INVALID_ARGUMENT", Code::InvalidArgument),
             Self::ImageRequired => ("IMAGE_REQUIRED", Code::InvalidArgument),
+            Self::ImageNotFound => ("IMAGE_NOT_FOUND", Code::NotFound),
+            Self::ImageInUse => ("IMAGE_IN_USE", Code::FailedPrecondition),
+            Self::ImageUnusable => ("IMAGE_UNUSABLE", Code::FailedPrecondition),
             Self::NotSupported => ("NOT_SUPPORTED", Code::InvalidArgument),
             Self::MessageTooLarge => ("MESSAGE_TOO_LARGE", Code::ResourceExhausted),
             Self::Unimplemented => ("UNIMPLEMENTED", Code::Unimplemented),

@@ -1,15 +1,17 @@
 //! One call: who makes it, and which service answers it.
 
-use std::{fmt, time::Duration};
+use std::{convert::Infallible, fmt, time::Duration};
 
 use api::{
     agbox::{MAX_MESSAGE_BYTES, v1::sandbox_service_server::SandboxServiceServer},
     errors::agbox::Reason,
+    ringfence::v1::image_service_server::ImageServiceServer,
 };
 use axum::{
     body::Body,
     http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE},
 };
+use engine::sandboxes::Sandboxes;
 use model::ids::Tenant;
 use tokio::{
     sync::watch,
@@ -23,6 +25,7 @@ use tonic_health::{
 
 use super::{
     errors::{complete, status},
+    images::ImageSurface,
     service::Surface,
     spec::{HostPaths, Origin},
 };
@@ -32,6 +35,7 @@ use crate::auth::Keyring;
 const MAX_CALL: Duration = Duration::from_mins(1);
 
 const SANDBOXES: &str = "/agbox.v1.SandboxService/";
+const IMAGES: &str = "/ringfence.v1.ImageService/";
 const HEALTH: &str = "/grpc.health.v1.Health/";
 
 /// Tells whether a request is a call of gRPC.
@@ -45,6 +49,8 @@ pub(crate) fn is_call<B>(request: &Request<B>) -> bool {
 pub(crate) struct Who {
     pub(crate) tenant: Tenant,
     pub(crate) origin: Origin,
+    /// Whether he may take away what all tenants use.
+    pub(crate) is_admin: bool,
     /// Turns true when he may not go on; nobody takes that from who is on the machine itself.
     pub(crate) revoked: Option<watch::Receiver<bool>>,
 }
@@ -71,6 +77,7 @@ pub(crate) struct Grpc {
     /// What callers over the network may name of the host.
     host_paths: HostPaths,
     sandboxes: SandboxServiceServer<Surface>,
+    images: ImageServiceServer<ImageSurface>,
     health: HealthServer<HealthService>,
 }
 
@@ -82,6 +89,7 @@ impl fmt::Debug for Grpc {
 
 impl Grpc {
     pub(crate) async fn new(keyring: Keyring, host_paths: HostPaths, surface: Surface) -> Self {
+        let images = ImageServiceServer::new(surface.images());
         let sandboxes = SandboxServiceServer::new(surface)
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
@@ -89,7 +97,7 @@ impl Grpc {
         let reporter = HealthReporter::new();
         reporter.set_serving::<SandboxServiceServer<Surface>>().await;
         let health = HealthServer::new(HealthService::from_health_reporter(reporter));
-        Self { keyring, host_paths, sandboxes, health }
+        Self { keyring, host_paths, sandboxes, images, health }
     }
 
     pub(crate) fn host_paths(&self) -> &HostPaths {
@@ -115,11 +123,17 @@ impl Grpc {
                 Ok(who) => call_for(self.sandboxes.clone(), request, who).await,
                 Err(refused) => refused.into_http(),
             }
+        } else if path.starts_with(IMAGES) {
+            match self.who(request.headers(), entrance) {
+                Ok(who) => call_for(self.images.clone(), request, who).await,
+                Err(refused) => refused.into_http(),
+            }
         } else if path.starts_with(HEALTH) {
             let request = request.map(tonic::body::Body::new);
             self.health.clone().call(request).await.unwrap_or_else(|never| match never {})
         } else {
-            let message = "there is no such service; this server has agbox.v1.SandboxService";
+            let message = "there is no such service; this server has agbox.v1.SandboxService and \
+                           ringfence.v1.ImageService";
             status(Reason::Unimplemented, message, &[]).into_http()
         };
         with_details(answer).map(Body::new)
@@ -139,19 +153,25 @@ impl Grpc {
                 let tenant = caller.tenant().parse();
                 let tenant = tenant.map_err(|_bad_name| refuse("the key belongs to no tenant"))?;
                 let origin = Origin { home: None, host_paths: self.host_paths.clone() };
-                Ok(Who { tenant, origin, revoked: Some(caller.revoked()) })
+                let (is_admin, revoked) = (caller.is_admin(), Some(caller.revoked()));
+                Ok(Who { tenant, origin, is_admin, revoked })
             }
         }
     }
 }
 
 /// Calls the service for somebody, within the deadline.
-async fn call_for<B>(
-    mut service: SandboxServiceServer<Surface>,
+async fn call_for<S, B>(
+    mut service: S,
     mut request: Request<B>,
     who: Who,
 ) -> Response<tonic::body::Body>
 where
+    S: Service<
+            Request<tonic::body::Body>,
+            Response = Response<tonic::body::Body>,
+            Error = Infallible,
+        >,
     B: hyper::body::Body<Data = hyper::body::Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
@@ -168,6 +188,21 @@ where
     }
     let message = "the call took longer than its deadline; what was accepted goes on";
     status(Reason::DeadlineExceeded, message, &[]).into_http()
+}
+
+/// Takes a call apart: what answers it, who makes it, what he says.
+pub(crate) fn take<T>(
+    sandboxes: Option<&Sandboxes>,
+    request: tonic::Request<T>,
+) -> Result<(Sandboxes, Who, T), Status> {
+    let (_, mut extensions, message) = request.into_parts();
+    let Some(who) = extensions.remove::<Who>() else {
+        return Err(status(Reason::Unauthenticated, "nobody makes this call", &[]));
+    };
+    let Some(sandboxes) = sandboxes.cloned() else {
+        return Err(status(Reason::Unavailable, "this server has no sandboxes", &[]));
+    };
+    Ok((sandboxes, who, message))
 }
 
 /// Sees to it that every error has its details, also those that are not ours.

@@ -146,7 +146,8 @@ impl Door {
             grpc.host_paths().clone()
         };
         let home = accounts::user(user).map(|user| user.home);
-        Entrance::Socket(Who { tenant, origin: Origin { home, host_paths }, revoked: None })
+        let origin = Origin { home, host_paths };
+        Entrance::Socket(Who { tenant, origin, is_admin: true, revoked: None })
     }
 }
 

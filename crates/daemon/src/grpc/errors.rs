@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use api::{agbox::DOMAIN, errors::agbox::Reason};
-use engine::sandboxes::SandboxError;
+use engine::{images::ImageError, sandboxes::SandboxError};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -96,12 +96,34 @@ pub(crate) fn of_exec(error: &SandboxError, exec: &str) -> Status {
         }
         SandboxError::Invalid(_) => status(Reason::InvalidArgument, message, &[]),
         SandboxError::Unavailable(_) => status(Reason::Unavailable, message, &[]),
+        SandboxError::Image(error) => of_image(error),
         SandboxError::AlreadyExists | SandboxError::OutOfRange { .. } | SandboxError::Store(_) => {
             let source = std::error::Error::source(error);
             tracing::error!(%error, ?source, "a call cannot be answered");
             status(Reason::Internal, FAILED, &[])
         }
     }
+}
+
+/// Tells why an image cannot be had or removed.
+pub(crate) fn of_image(error: &ImageError) -> Status {
+    let reason = match error {
+        ImageError::Reference(_) | ImageError::InPlace { .. } => Reason::InvalidArgument,
+        ImageError::NotAllowed(_) => Reason::PermissionDenied,
+        ImageError::NotFound { .. } | ImageError::Unknown { .. } => Reason::ImageNotFound,
+        ImageError::InUse { .. } => Reason::ImageInUse,
+        ImageError::Refused { .. }
+        | ImageError::Unsupported { .. }
+        | ImageError::Unreadable { .. }
+        | ImageError::Unauthorized { .. } => Reason::ImageUnusable,
+        ImageError::Busy => Reason::ResourceExhausted,
+        ImageError::Unreachable { .. }
+        | ImageError::Store { .. }
+        | ImageError::Interrupted { .. }
+        | ImageError::Worker { .. }
+        | ImageError::SpawnerGone => Reason::Unavailable,
+    };
+    status(reason, error.to_string(), &[])
 }
 
 /// Completes what the library says by itself, which has no details: that a message cannot be read,
@@ -180,6 +202,16 @@ mod tests {
             ),
             (SandboxError::Invalid("no".into()), About::Life, "InvalidArgument INVALID_ARGUMENT "),
             (SandboxError::Unavailable("no".into()), About::Life, "Unavailable UNAVAILABLE "),
+            (
+                ImageError::InUse { image: "a".into() }.into(),
+                About::Life,
+                "FailedPrecondition IMAGE_IN_USE ",
+            ),
+            (
+                ImageError::NotAllowed(engine::images::Refusal::Prefix).into(),
+                About::Life,
+                "PermissionDenied PERMISSION_DENIED ",
+            ),
             (
                 SandboxError::Store(store::StoreError::Cursor),
                 About::Exec("x"),

@@ -3,13 +3,9 @@
 use std::{collections::VecDeque, pin::Pin};
 
 use api::{agbox::v1, errors::agbox::Reason};
-use engine::sandboxes::{EventStream, SandboxError, Sandboxes};
+use engine::sandboxes::{EventStream, News, SandboxError, Sandboxes};
 use futures_util::{Stream, stream};
-use model::{
-    event::{Event, Sequence},
-    ids::Tenant,
-    sandbox::Sandbox,
-};
+use model::{event::Sequence, ids::Tenant, sandbox::Sandbox};
 use tokio::{
     select,
     sync::watch,
@@ -19,9 +15,10 @@ use tonic::Status;
 
 use super::{
     errors::{About, of_sandbox, status},
+    progress,
     to_wire::{self, Told},
 };
-use crate::serve::Phase;
+use crate::{clock, serve::Phase};
 
 /// Events as they are sent.
 pub(crate) type Events = Pin<Box<dyn Stream<Item = Result<v1::SandboxEvent, Status>> + Send>>;
@@ -93,18 +90,22 @@ impl Follower {
         if let Some(event) = self.first.pop_front() {
             return Ok(Some(event));
         }
-        let event = select! {
+        let news = select! {
             biased;
             ended = self.until.reached() => return Err(ended),
-            event = self.events.next() => event,
+            news = self.events.next_news() => news,
         };
-        match event {
-            Ok(event) => Ok(event.map(|event| self.show(&event))),
+        match news {
+            Ok(news) => Ok(news.map(|news| self.show(&news))),
             Err(error) => Err(of_sandbox(&error, &self.name, About::Life)),
         }
     }
 
-    fn show(&self, event: &Event) -> v1::SandboxEvent {
+    fn show(&self, news: &News) -> v1::SandboxEvent {
+        let event = match news {
+            News::Event(event) => event,
+            News::Progress(told) => return progress::event(told, &self.name, clock::timestamp()),
+        };
         let told = if event.sequence <= self.known { Told::Before } else { Told::Live };
         to_wire::event(event, &self.name, told)
     }
@@ -112,7 +113,7 @@ impl Follower {
 
 impl Until {
     /// Waits for what ends the stream, and says what it is.
-    async fn reached(&mut self) -> Status {
+    pub(crate) async fn reached(&mut self) -> Status {
         let revoked = async {
             match &mut self.revoked {
                 Some(revoked) => drop(revoked.wait_for(|revoked| *revoked).await),

@@ -23,10 +23,12 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tonic::{Request, Response, Status};
 
 use super::{
-    call::{Deadline, Who},
+    call::{self, Deadline, Who},
     errors::{About, of_exec, of_sandbox, status},
     events::{self, Events},
-    from_wire, spec, to_wire,
+    from_wire,
+    images::ImageSurface,
+    spec, to_wire,
 };
 use crate::serve::Phase;
 
@@ -248,16 +250,14 @@ impl Surface {
         Self { sandboxes, tasks, phase, changes: Arc::new(Semaphore::new(MAX_CHANGES)) }
     }
 
+    /// Returns what answers the calls about images.
+    pub(crate) fn images(&self) -> ImageSurface {
+        ImageSurface::new(self.sandboxes.clone(), self.phase.clone())
+    }
+
     /// Takes a call apart: what answers it, who makes it, what he says.
     fn take<T>(&self, request: Request<T>) -> Result<(Sandboxes, Who, T), Status> {
-        let (_, mut extensions, message) = request.into_parts();
-        let Some(who) = extensions.remove::<Who>() else {
-            return Err(status(Reason::Unauthenticated, "nobody makes this call", &[]));
-        };
-        let Some(sandboxes) = self.sandboxes.clone() else {
-            return Err(status(Reason::Unavailable, "this server has no sandboxes", &[]));
-        };
-        Ok((sandboxes, who, message))
+        call::take(self.sandboxes.as_ref(), request)
     }
 
     /// Has a change carried out to its end, also if the caller goes away in the middle: it is done

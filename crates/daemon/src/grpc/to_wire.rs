@@ -50,7 +50,7 @@ fn state(phase: Phase) -> v1::SandboxState {
     }
 }
 
-fn time(time: Timestamp) -> prost_types::Timestamp {
+pub(crate) fn time(time: Timestamp) -> prost_types::Timestamp {
     let millis = time.as_millis();
     // The rest of a division by a thousand fits, and times a million it still does.
     let nanos = i32::try_from(millis.rem_euclid(1000) * 1_000_000).unwrap_or(0);
@@ -220,7 +220,9 @@ fn kind(kind: &EventKind) -> (v1::EventType, Details) {
         EventKind::Accepted | EventKind::ResumeAccepted => {
             (Type::SandboxAccepted, phase("", String::new()))
         }
-        EventKind::Preparing { step } => (Type::SandboxPreparing, phase(step, String::new())),
+        EventKind::Preparing { step, images: _ } => {
+            (Type::SandboxPreparing, phase(step, String::new()))
+        }
         EventKind::Ready => (Type::SandboxReady, phase("", String::new())),
         EventKind::Failed(failure) => (Type::SandboxFailed, failed(failure)),
         EventKind::StopRequested(reason) => {
@@ -262,7 +264,7 @@ fn kind(kind: &EventKind) -> (v1::EventType, Details) {
     }
 }
 
-fn phase(phase: &str, reason: String) -> Details {
+pub(crate) fn phase(phase: &str, reason: String) -> Details {
     let phase = phase.to_owned();
     Details::SandboxPhase(v1::SandboxPhaseDetails { phase, reason, ..Default::default() })
 }

@@ -9,7 +9,7 @@ use daemon::grpc::{
     socket,
 };
 use engine::{
-    Engine, Settings,
+    Engine, Settings, images,
     languages::Languages,
     sandboxes::{self, Defaults, Key, Sandboxes},
 };
@@ -65,13 +65,14 @@ impl Sandboxed {
         let settings = Settings { languages, ..Settings::default() };
         let engine = Engine::start(settings, spawner_socket.into_fd()).await.unwrap();
         let store = Store::open(&data.path().join("sandboxes.db")).unwrap();
+        let images = engine.open_images(images::Settings::default());
         let settings = sandboxes::Settings {
             node: "node_1".parse().unwrap(),
             folder,
             key: Key([7; 32]),
             defaults: Defaults::default(),
         };
-        let sandboxes = engine.open_sandboxes(store, settings).await.unwrap();
+        let sandboxes = engine.open_sandboxes(store, images, settings).await.unwrap();
         let (socket, lifecycle) = door(&data, own());
         let lifecycle = Lifecycle { sandboxes: Some(sandboxes.clone()), ..lifecycle };
         let (executor, scripted) = (engine.clone(), Scripted::default());

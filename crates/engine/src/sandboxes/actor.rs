@@ -8,13 +8,19 @@ mod execs;
 mod main_process;
 mod moments;
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use isolate::{
     failpoint,
     supervisor::wire::{Ask as Say, Tell},
 };
 use model::{
+    event::Sequence,
     life::{EndCause, Failure, FailureCause, Phase, SuspendReason},
     sandbox::{Request, Sandbox, Wake},
     spec::Suspend,
@@ -24,7 +30,7 @@ use model::{
 use store::StoreError;
 use tokio::{
     select,
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     time::{Instant, sleep, sleep_until},
 };
 
@@ -32,7 +38,9 @@ use super::{
     INBOX, SandboxError, Shared, clock,
     link::Link,
     machine::{Found, MachineError},
+    materials::{self, Materials},
 };
+use crate::images::{ImageError, Progress};
 use execs::Execs;
 use main_process::MainProcess;
 use moments::Moments;
@@ -42,6 +50,14 @@ use moments::Moments;
 pub(super) struct Ask {
     pub(super) request: Request,
     pub(super) answer: oneshot::Sender<Result<Option<Transition>, SandboxError>>,
+}
+
+/// How the others reach the task.
+#[derive(Debug)]
+pub(super) struct Contact {
+    pub(super) asks: mpsc::Sender<Ask>,
+    /// How far its images have come.
+    pub(super) progress: watch::Receiver<Progress>,
 }
 
 /// How long processes have to end by themselves when the sandbox is stopped.
@@ -59,6 +75,7 @@ type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 /// What slow work came to.
 #[derive(Debug)]
 enum Done {
+    Gathered(Result<Materials, ImageError>),
     Made(Result<Link, MachineError>),
     Found(Result<Found, MachineError>),
     /// Every process is gone.
@@ -67,8 +84,11 @@ enum Done {
 }
 
 impl Done {
+    /// Returns what went wrong with the machine.
     fn error(&self) -> Option<&MachineError> {
         match self {
+            // The spawner's end is not an image's.
+            Self::Gathered(_) => None,
             Self::Made(done) => done.as_ref().err(),
             Self::Found(done) => done.as_ref().err(),
             Self::Ended(done) | Self::Removed(done) => done.as_ref().err(),
@@ -97,6 +117,9 @@ pub(super) struct Actor {
     work: Option<Work>,
     /// Requests that wait until the sandbox has been made ready.
     waiting: Vec<Ask>,
+    progress: watch::Sender<Progress>,
+    /// What it is made from, kept for as long as the record may not tell others so.
+    materials: Materials,
     /// Until when its processes may take to stop.
     stop_until: Option<Instant>,
     last_at: Timestamp,
@@ -126,7 +149,9 @@ impl Actor {
 
     fn start(shared: &Arc<Shared>, sandbox: Sandbox, presence: Presence) {
         let (sender, inbox) = mpsc::channel(INBOX);
-        shared.living().insert(sandbox.id.clone(), sender);
+        let (progress, _) = watch::channel(Progress::default());
+        let contact = Contact { asks: sender, progress: progress.subscribe() };
+        shared.living().insert(sandbox.id.clone(), contact);
         let last_at = sandbox.life.phase_since.max(sandbox.life.last_used_at);
         let moments = Moments::of(&sandbox.life, clock::now());
         let actor = Self {
@@ -138,6 +163,8 @@ impl Actor {
             main: MainProcess::default(),
             work: None,
             waiting: Vec::new(),
+            progress,
+            materials: Materials::default(),
             stop_until: None,
             last_at,
             moments,
@@ -163,6 +190,9 @@ impl Actor {
             }
         }
         self.shared.living().remove(&self.sandbox.id);
+        if !self.sandbox.life.images.is_empty() {
+            self.shared.is_littered.store(true, Ordering::Relaxed);
+        }
     }
 
     fn phase(&self) -> Phase {
@@ -221,6 +251,12 @@ impl Actor {
             (Presence::Remains, _) | (Presence::Link(_), Phase::Stopped | Phase::Failed) => {
                 Some(Box::pin(async move { Done::Ended(shared.machine.end(&id).await) }))
             }
+            (Presence::None, Phase::Provisioning) if !self.is_prepared() => {
+                let (spec, progress) = (self.sandbox.spec.clone(), self.progress.clone());
+                Some(Box::pin(async move {
+                    Done::Gathered(materials::gather(&shared.images, &spec, &progress).await)
+                }))
+            }
             (Presence::None, Phase::Provisioning | Phase::Resuming) => {
                 let sandbox = self.sandbox.clone();
                 Some(Box::pin(async move {
@@ -250,14 +286,12 @@ impl Actor {
             // What the supervisor has to say is of no interest any more.
             self.let_go(Presence::Remains);
         }
-        let is_making = matches!(self.presence, Presence::None)
-            && matches!(self.phase(), Phase::Provisioning)
-            && work.is_some();
-        if is_making && self.sandbox.life.sequence.0 == 1 {
-            self.see(Observation::Preparing { step: "materialize".to_owned() }).await;
-            failpoint::pass("c.prepared");
-        }
         self.work = work;
+    }
+
+    /// Whether it is known what it is made from: that is what happens first to every sandbox.
+    fn is_prepared(&self) -> bool {
+        self.sandbox.life.sequence > Sequence::ZERO.next()
     }
 
     async fn ask_to_stop(&mut self) {
@@ -282,6 +316,13 @@ impl Actor {
             return self.is_over = true;
         }
         match done {
+            Done::Gathered(Ok(materials)) => self.prepare(materials).await,
+            Done::Gathered(Err(ImageError::SpawnerGone)) => self.is_over = true,
+            Done::Gathered(Err(error)) => {
+                tracing::warn!(sandbox = %id, %error, "no image");
+                self.presence = Presence::Remains;
+                self.fail(FailureCause::ImageFailed, &error.to_string()).await;
+            }
             Done::Made(Ok(link)) | Done::Found(Ok(Found::Link(link))) => {
                 failpoint::pass("c.connected");
                 self.let_go(Presence::Link(link));
@@ -318,6 +359,14 @@ impl Actor {
                 sleep(RETRY).await;
             }
         }
+    }
+
+    /// Notes what it is made from, before anything is made from it.
+    async fn prepare(&mut self, materials: Materials) {
+        let (step, images) = ("materialize".to_owned(), materials.used.clone());
+        self.materials = materials;
+        self.see(Observation::Preparing { step, images }).await;
+        failpoint::pass("c.prepared");
     }
 
     /// No supervisor lives that an earlier daemon may have had.

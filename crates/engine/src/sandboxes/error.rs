@@ -3,6 +3,8 @@
 use model::{event::Sequence, sandbox::Refusal};
 use store::StoreError;
 
+use crate::images::ImageError;
+
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// Nobody has it, or somebody else: both look the same.
@@ -26,6 +28,8 @@ pub enum SandboxError {
     /// It may be possible later.
     #[error("{0}")]
     Unavailable(String),
+    #[error(transparent)]
+    Image(#[from] ImageError),
     #[error("the store does not answer as it should")]
     Store(#[source] StoreError),
 }

@@ -12,14 +12,15 @@ use isolate::{
     sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder, folder},
     supervisor::{
         journal::{self, Record},
-        wire::{MAX_ID, Secret, Start, User},
+        wire::Secret,
     },
     wire::Report,
 };
 use model::{
     ids::{ExecId, SandboxId},
+    image::HOST,
     sandbox::Sandbox,
-    spec::{ExecSpec, Resources, SandboxSpec, Variables},
+    spec::{Resources, SandboxSpec},
 };
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
@@ -44,23 +45,12 @@ impl fmt::Debug for Key {
 /// How long a supervisor may take to say that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// The image that is the machine itself.
-const HOST: &str = "host";
-
-/// What a command finds if nobody sets it.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// What command and environment may take together. They travel in one packet.
-const MAX_COMMAND: usize = isolate::wire::MAX_PACKET - 1024 - MAX_ID;
-
 const SOFT: &str = "this server has no control groups, so that it cannot hold a sandbox to a limit \
     of memory or processors: leave the limits out, or run the server where it has them (see \
     ringfence doctor)";
 
-const ONE_USER: &str = "this server runs as an ordinary user, so that sandboxes have no root";
-
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     spawner: Spawner,
     folder: PathBuf,
     key: Key,
@@ -83,6 +73,8 @@ pub(super) enum MachineError {
     Limits(#[source] io::Error),
     #[error("cannot talk to its supervisor")]
     Link(#[source] io::Error),
+    #[error("which image {image} it was made from is not known")]
+    NoImage { image: String },
     #[error("the spawner answered something else")]
     Confused,
 }
@@ -102,7 +94,7 @@ pub(super) enum Found {
 }
 
 impl Machine {
-    pub(super) fn new(spawner: Spawner, posture: &Posture, settings: &Settings) -> Self {
+    pub(crate) fn new(spawner: Spawner, posture: &Posture, settings: &Settings) -> Self {
         Self {
             spawner,
             folder: settings.folder.clone(),
@@ -121,24 +113,12 @@ impl Machine {
         if !self.has_limits && (millicores.is_some() || memory.is_some()) {
             return refuse(SOFT);
         }
-        check_kind(spec)?;
-        if spec.command.is_empty() {
-            return Ok(());
-        }
-        let command = ExecSpec { command: spec.command.clone(), ..ExecSpec::default() };
-        self.check_command(spec, &command)
+        check_kind(spec)
     }
 
-    /// Refuses a command that cannot be run here.
-    pub(super) fn check_command(
-        &self,
-        sandbox: &SandboxSpec,
-        spec: &ExecSpec,
-    ) -> Result<(), SandboxError> {
-        if user(spec)? == User::Root && !self.has_users {
-            return refuse(ONE_USER);
-        }
-        check_size(sandbox, spec)
+    /// Whether sandboxes have users of their own.
+    pub(super) fn has_users(&self) -> bool {
+        self.has_users
     }
 
     /// Starts the supervisor of a sandbox and connects to it.
@@ -153,7 +133,7 @@ impl Machine {
             hostname: "sandbox".to_owned(),
             max_processes: defaults.processes,
             max_open_files: defaults.open_files,
-            image: Image::Host,
+            image: image_of(sandbox)?,
         };
         let (answer, fds) = self.spawner.sandbox(SandboxOrder::Make(Box::new(spec))).await?;
         let SandboxAnswer::Body { cgroup } = settle(answer)? else {
@@ -264,6 +244,17 @@ impl Machine {
     }
 }
 
+/// Returns what the root of a sandbox is made of. Which image its name led to is in its record.
+fn image_of(sandbox: &Sandbox) -> Result<Image, MachineError> {
+    let name = &sandbox.spec.image;
+    if name == HOST {
+        return Ok(Image::Host);
+    }
+    let used = sandbox.life.images.get(name);
+    let used = used.ok_or_else(|| MachineError::NoImage { image: name.clone() })?;
+    Ok(Image::Layers(used.layers.clone()))
+}
+
 fn settle(answer: SandboxAnswer) -> Result<SandboxAnswer, MachineError> {
     match answer {
         SandboxAnswer::Failed { broken } => Err(broken.into()),
@@ -286,9 +277,6 @@ fn refuse<T>(what: &str) -> Result<T, SandboxError> {
 
 /// Refuses what no machine makes yet.
 fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
-    if spec.image != HOST {
-        return refuse("this server makes sandboxes of the image \"host\" only");
-    }
     if !spec.companions.is_empty() {
         return refuse("companions are not supported by this server");
     }
@@ -299,104 +287,4 @@ fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
         return refuse("published ports are not supported by this server");
     }
     Ok(())
-}
-
-/// Refuses a command that cannot be told to a supervisor.
-fn check_size(sandbox: &SandboxSpec, spec: &ExecSpec) -> Result<(), SandboxError> {
-    if spec.command.is_empty() {
-        return Err(SandboxError::Invalid("a command needs at least a program".to_owned()));
-    }
-    let env: usize = environment(&sandbox.env, spec).iter().map(|text| text.len() + 4).sum();
-    let size = env + spec.command.iter().map(|text| text.len() + 4).sum::<usize>();
-    if size + spec.working_directory.len() > MAX_COMMAND {
-        return Err(SandboxError::Invalid(format!(
-            "the command and its environment take {size} bytes, and may take {MAX_COMMAND}: put \
-             what is large into a file of the sandbox"
-        )));
-    }
-    let texts = spec.command.iter().chain(spec.env.keys()).chain(spec.env.values());
-    if texts.chain([&spec.working_directory]).any(|text| text.contains('\0')) {
-        return Err(SandboxError::Invalid("a command cannot hold the character zero".to_owned()));
-    }
-    Ok(())
-}
-
-/// Puts a command into the words of a supervisor.
-pub(super) fn start(
-    sandbox: &SandboxSpec,
-    name: &str,
-    spec: &ExecSpec,
-    keep: u64,
-) -> Result<Start, SandboxError> {
-    Ok(Start {
-        exec: name.to_owned(),
-        argv: spec.command.clone(),
-        env: environment(&sandbox.env, spec),
-        directory: match spec.working_directory.as_str() {
-            "" => isolate::plan::WORKSPACE.to_owned(),
-            directory => directory.to_owned(),
-        },
-        user: user(spec)?,
-        keep,
-    })
-}
-
-fn user(spec: &ExecSpec) -> Result<User, SandboxError> {
-    let plain = |user| User::Plain { user, group: user };
-    match spec.user.as_deref() {
-        None | Some("agbox") => Ok(plain(isolate::plan::INSIDE_USER)),
-        Some("root" | "0") => Ok(User::Root),
-        Some(other) => match other.parse::<u16>() {
-            Ok(number) => Ok(plain(number.into())),
-            Err(_) => Err(SandboxError::Invalid(format!(
-                "there is no user {other:?}: use agbox, root or a number"
-            ))),
-        },
-    }
-}
-
-/// The command's own variables win over the sandbox's, and those over what everybody has.
-fn environment(sandbox: &Variables, spec: &ExecSpec) -> Vec<String> {
-    let home = if matches!(spec.user.as_deref(), Some("root" | "0")) {
-        "/root"
-    } else {
-        isolate::plan::HOME
-    };
-    let base = [("HOME", home), ("LANG", "C.UTF-8"), ("PATH", PATH)];
-    let mut all: std::collections::BTreeMap<&str, &str> = base.into_iter().collect();
-    all.extend(
-        sandbox.iter().chain(&spec.env).map(|(name, value)| (name.as_str(), value.as_str())),
-    );
-    all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn variables(pairs: &[(&str, &str)]) -> Variables {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-    }
-
-    #[test]
-    fn the_commands_own_variables_win_over_those_of_the_sandbox() {
-        let spec = ExecSpec { env: variables(&[("A", "exec")]), ..ExecSpec::default() };
-        let env = environment(&variables(&[("A", "box"), ("PATH", "/bin")]), &spec);
-        assert_eq!(env, ["A=exec", "HOME=/home/agbox", "LANG=C.UTF-8", "PATH=/bin"]);
-    }
-
-    #[test]
-    fn a_command_that_no_supervisor_could_be_told_is_refused() {
-        let command = |texts: &[&str]| ExecSpec {
-            command: texts.iter().map(ToString::to_string).collect(),
-            ..ExecSpec::default()
-        };
-        let large = "x".repeat(MAX_COMMAND);
-        let refused = [command(&[]), command(&["a\0b"]), command(&["echo", &large])];
-        for spec in refused {
-            let answer = check_size(&SandboxSpec::default(), &spec);
-            assert!(matches!(answer, Err(SandboxError::Invalid(_))), "{answer:?}");
-        }
-        check_size(&SandboxSpec::default(), &command(&["true"])).unwrap();
-    }
 }

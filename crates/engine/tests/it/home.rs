@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use engine::{
-    Engine, Settings,
+    Engine, Settings, images,
     languages::Languages,
     posture::Limits,
     sandboxes::{self, Defaults, Key, Sandboxes, Started},
@@ -27,6 +27,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// What outlives a server. Everything in it is removed at the end.
 pub(crate) struct Home {
     data: TempDir,
+    images: images::Settings,
 }
 
 /// A server over a home.
@@ -46,7 +47,12 @@ impl Drop for Home {
 
 impl Home {
     pub(crate) fn new() -> Self {
-        Self { data: tempfile::tempdir().unwrap() }
+        Self::with_images(images::Settings::default())
+    }
+
+    /// A node whose callers may choose these images.
+    pub(crate) fn with_images(images: images::Settings) -> Self {
+        Self { data: tempfile::tempdir().unwrap(), images }
     }
 
     pub(crate) fn folder(&self) -> PathBuf {
@@ -63,13 +69,14 @@ impl Home {
         let settings = Settings { languages, ..Settings::default() };
         let engine = Engine::start(settings, socket.into_fd()).await.unwrap();
         let store = Store::open(&self.data.path().join("store.db")).unwrap();
+        let images = engine.open_images(self.images.clone());
         let settings = sandboxes::Settings {
             node: "node_1".parse().unwrap(),
             folder: self.folder(),
             key: Key([7; 32]),
             defaults,
         };
-        let sandboxes = engine.open_sandboxes(store.clone(), settings).await.unwrap();
+        let sandboxes = engine.open_sandboxes(store.clone(), images, settings).await.unwrap();
         Server { engine, sandboxes, store, spawner }
     }
 }

@@ -5,4 +5,5 @@ mod confinement;
 mod files;
 mod hostile;
 mod pulls;
+mod sandboxes;
 mod store;

@@ -77,7 +77,7 @@ impl Ground {
 
     /// Makes a folder in a layer.
     fn folder(&self, layer: &str, path: &str) -> PathBuf {
-        let mut at = self.place.path().join("layers").join(layer);
+        let mut at = self.place.path().join("images/layers").join(layer);
         fs::create_dir_all(at.join("fs")).unwrap();
         at.push("fs");
         give(&at);

@@ -106,7 +106,7 @@ fn failure() -> impl Strategy<Value = Failure> {
 
 fn observation() -> impl Strategy<Value = Observation> {
     prop_oneof![
-        2 => Just(Observation::Preparing { step: "materialize".into() }),
+        2 => Just(Observation::Preparing { step: "materialize".into(), images: UsedImages::new() }),
         8 => Just(Observation::Ready),
         1 => failure().prop_map(Observation::Failed),
         4 => Just(Observation::Stopped),
@@ -244,7 +244,7 @@ fn a_whole_life_is_told_in_order() {
     use Phase::{Active, Deleting, Idle, Provisioning, Resuming, Stopped, Stopping, Terminated};
 
     let history = History::of(vec![
-        Step::See(Observation::Preparing { step: "materialize".into() }),
+        Step::See(Observation::Preparing { step: "materialize".into(), images: UsedImages::new() }),
         Step::See(Observation::Ready),
         Step::See(Observation::Unused),
         start("exec-1"),

@@ -40,7 +40,7 @@ pub(crate) fn event(sandbox: &str, event: &model::event::Event) -> Event {
             shown.exec = Some(exec.as_str().to_owned());
             (shown.exit_code, shown.loss) = end_of(end);
         }
-        EventKind::Preparing { step } => shown.details.clone_from(step),
+        EventKind::Preparing { step, .. } => shown.details.clone_from(step),
         EventKind::Failed(failure) => shown.details.clone_from(&failure.message),
         _ => {}
     }

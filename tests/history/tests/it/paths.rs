@@ -9,6 +9,7 @@ use model::{
     exec::Loss,
     execution::Exit,
     ids::SandboxId,
+    image::UsedImages,
     life::{self, EndCause, Failure, FailureCause, Life, SuspendReason},
     sandbox::{Request, Sandbox, WhenStopped},
     spec::{ExecSpec, SandboxSpec},
@@ -72,7 +73,7 @@ fn observations() -> Vec<Observation> {
     let exec = || "exec-1".parse().expect("an id");
     let failure = Failure { cause: FailureCause::SandboxLost, message: String::new() };
     vec![
-        Observation::Preparing { step: "materialize".into() },
+        Observation::Preparing { step: "materialize".into(), images: UsedImages::new() },
         Observation::Ready,
         Observation::Failed(failure),
         Observation::Stopped,

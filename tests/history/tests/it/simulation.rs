@@ -14,6 +14,7 @@ use model::{
     exec::Loss,
     execution::Exit,
     ids::{ExecId, SandboxId},
+    image::UsedImages,
     life::{EndCause, Failure, FailureCause, Phase, SuspendReason},
     sandbox::{self, Request, Sandbox, WhenStopped},
     spec::{ExecSpec, SandboxSpec},
@@ -395,7 +396,7 @@ impl World {
         let running: Vec<ExecId> =
             self.boxes[number].sandbox.life.running.keys().cloned().collect();
         let observation = match self.chance.below(14) {
-            0 => Observation::Preparing { step: "materialize".into() },
+            0 => Observation::Preparing { step: "materialize".into(), images: UsedImages::new() },
             1..=4 => Observation::Ready,
             5 | 6 => Observation::Stopped,
             7 => Observation::Deleted,

@@ -4,6 +4,7 @@ use model::{
     event::Sequence,
     exec::ExecLife,
     ids::SandboxId,
+    image::UsedImages,
     life::Life,
     spec::{ExecSpec, SandboxSpec},
     units::ByteSize,
@@ -23,6 +24,7 @@ fn life(phase: Phase) -> Life {
         suspended_for: None,
         failure: None,
         end: None,
+        images: UsedImages::new(),
     }
 }
 
@@ -83,7 +85,7 @@ fn every_event_is_told_with_its_type_state_and_details() {
     let rows = [
         (EventKind::Accepted, Provisioning, "SANDBOX_ACCEPTED SANDBOX_STATE_PENDING phase(|||)"),
         (
-            EventKind::Preparing { step: "materialize".into() },
+            EventKind::Preparing { step: "materialize".into(), images: UsedImages::new() },
             Provisioning,
             "SANDBOX_PREPARING SANDBOX_STATE_PENDING phase(materialize|||)",
         ),

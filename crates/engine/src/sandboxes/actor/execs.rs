@@ -12,7 +12,7 @@ use isolate::{
 use model::{exec::Exec, execution::Exit, ids::ExecId, life::Phase, transition::Observation};
 
 use super::{Actor, Presence};
-use crate::sandboxes::machine;
+use crate::sandboxes::command;
 
 /// What the supervisor has told since it was connected to.
 #[derive(Debug, Default)]
@@ -116,7 +116,7 @@ impl Actor {
         failpoint::pass("e.row");
         self.execs.known.insert(exec.id.to_string());
         let keep = self.shared.settings.defaults.output.as_bytes();
-        let start = match machine::start(&self.sandbox.spec, exec.id.as_str(), &exec.spec, keep) {
+        let start = match command::start(&self.sandbox, exec.id.as_str(), &exec.spec, keep) {
             Ok(start) => start,
             Err(error) => {
                 let (exec, message) = (exec.id.clone(), error.to_string());

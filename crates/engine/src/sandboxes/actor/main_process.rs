@@ -11,7 +11,7 @@ use model::{
 use tokio::time::Instant;
 
 use super::{Actor, Presence};
-use crate::sandboxes::machine;
+use crate::sandboxes::command;
 
 /// Its name at the supervisor. No exec can have it: theirs begin with a letter or a digit.
 const NAME: &str = "_main-";
@@ -65,7 +65,7 @@ impl Actor {
         let name = format!("{NAME}{}", self.main.last_start);
         let spec = ExecSpec { command: self.sandbox.spec.command.clone(), ..ExecSpec::default() };
         let keep = self.shared.settings.defaults.output.as_bytes();
-        match machine::start(&self.sandbox.spec, &name, &spec, keep) {
+        match command::start(&self.sandbox, &name, &spec, keep) {
             Ok(start) => self.say(&Say::Start(Box::new(start))).await,
             Err(error) => self.fail(FailureCause::MainProcessCrashed, &error.to_string()).await,
         }

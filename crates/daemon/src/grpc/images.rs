@@ -1,0 +1,159 @@
+//! The service `ringfence.v1.ImageService`: extract, convert, call the engine, convert.
+
+use std::{pin::Pin, time::Duration};
+
+use api::{
+    errors::agbox::Reason,
+    ringfence::v1::{self, image_service_server::ImageService, pull_image_response::Told},
+};
+use engine::{
+    images::{Image, ImageError, Images, Pinned, Progress, Wanted},
+    sandboxes::Sandboxes,
+};
+use futures_util::{Stream, stream};
+use tokio::{
+    select,
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+use tonic::{Request, Response, Status};
+
+use super::{
+    call::{Deadline, Who},
+    errors::{About, of_image, of_sandbox, status},
+    events::Until,
+    progress,
+};
+use crate::serve::Phase;
+
+/// How often progress is told at most.
+const SELDOM: Duration = Duration::from_millis(100);
+
+/// Answers the calls. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct ImageSurface {
+    /// A server that keeps nothing has none.
+    sandboxes: Option<Sandboxes>,
+    phase: watch::Receiver<Phase>,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// What a pull tells.
+pub(crate) type Pulls = Pin<Box<dyn Stream<Item = Result<v1::PullImageResponse, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl ImageService for ImageSurface {
+    type PullImageStream = Pulls;
+
+    async fn pull_image(&self, request: Request<v1::PullImageRequest>) -> Answer<Pulls> {
+        let deadline = request.extensions().get::<Deadline>().map(|deadline| deadline.0);
+        let (sandboxes, who, v1::PullImageRequest { name }) = self.take(request)?;
+        let wanted: Wanted = name.parse().map_err(|error| of_image(&error))?;
+        let images = sandboxes.images().clone();
+        images.check(&wanted.reference).map_err(|error| of_image(&error))?;
+        let until = Until { deadline, revoked: who.revoked, phase: self.phase.clone() };
+        let pulling = Pulling::new(images, wanted, until);
+        let told = stream::unfold(Some(pulling), async |pulling| {
+            let mut pulling = pulling?;
+            let told = pulling.next().await;
+            let is_last = !matches!(told, Ok(Told::Progress(_)));
+            let told = told.map(|told| v1::PullImageResponse { told: Some(told) });
+            Some((told, (!is_last).then_some(pulling)))
+        });
+        Ok(Response::new(Box::pin(told)))
+    }
+
+    async fn list_images(
+        &self,
+        request: Request<v1::ListImagesRequest>,
+    ) -> Answer<v1::ListImagesResponse> {
+        let (sandboxes, ..) = self.take(request)?;
+        let listed = sandboxes.images().list().await.map_err(|error| of_image(&error))?;
+        let images = listed.into_iter().map(|image| v1::Image {
+            id: image.id.to_string(),
+            manifest: image.manifest.map(|digest| digest.to_string()).unwrap_or_default(),
+            names: image.names,
+            size: image.size,
+        });
+        Ok(Response::new(v1::ListImagesResponse { images: images.collect() }))
+    }
+
+    async fn remove_image(
+        &self,
+        request: Request<v1::RemoveImageRequest>,
+    ) -> Answer<v1::RemoveImageResponse> {
+        let (sandboxes, who, v1::RemoveImageRequest { name }) = self.take(request)?;
+        if !who.is_admin {
+            let message = "images are of all who use this server: this takes the role admin";
+            return Err(status(Reason::PermissionDenied, message, &[]));
+        }
+        let removed = sandboxes.remove_image(&name).await;
+        let removed = removed.map_err(|error| of_sandbox(&error, "", About::Life))?;
+        Ok(Response::new(v1::RemoveImageResponse {
+            images_deleted: removed.images,
+            layers_deleted: removed.layers,
+            bytes_deleted: removed.bytes,
+        }))
+    }
+}
+
+impl ImageSurface {
+    pub(crate) fn new(sandboxes: Option<Sandboxes>, phase: watch::Receiver<Phase>) -> Self {
+        Self { sandboxes, phase }
+    }
+
+    /// Takes a call apart: what answers it, who makes it, what he says.
+    fn take<T>(&self, request: Request<T>) -> Result<(Sandboxes, Who, T), Status> {
+        super::call::take(self.sandboxes.as_ref(), request)
+    }
+}
+
+/// A pull that somebody watches. It ends with him, unless others want the same.
+struct Pulling {
+    pull: Pin<Box<dyn Future<Output = Result<Pinned, ImageError>> + Send>>,
+    progress: watch::Receiver<Progress>,
+    /// Nothing is told before.
+    from: Instant,
+    until: Until,
+}
+
+impl Pulling {
+    fn new(images: Images, wanted: Wanted, until: Until) -> Self {
+        let (listener, progress) = watch::channel(Progress::default());
+        let pull = Box::pin(async move { images.pull(wanted, &listener).await });
+        Self { pull, progress, from: Instant::now(), until }
+    }
+
+    async fn next(&mut self) -> Result<Told, Status> {
+        let changed = async {
+            if self.progress.changed().await.is_err() {
+                // The pull is about to tell its end.
+                std::future::pending::<()>().await;
+            }
+            sleep_until(self.from).await;
+        };
+        select! {
+            biased;
+            ended = self.until.reached() => return Err(ended),
+            pulled = &mut self.pull => {
+                return match pulled {
+                    Ok(pulled) => Ok(Told::Image(show(&pulled))),
+                    Err(error) => Err(of_image(&error)),
+                };
+            }
+            () = changed => {}
+        }
+        self.from = Instant::now() + SELDOM;
+        Ok(Told::Progress(progress::sum(&self.progress.borrow_and_update())))
+    }
+}
+
+fn show(image: &Image) -> v1::Image {
+    v1::Image {
+        id: image.id.to_string(),
+        manifest: image.manifest.map(|digest| digest.to_string()).unwrap_or_default(),
+        names: vec![image.name.clone()],
+        size: image.size,
+    }
+}
