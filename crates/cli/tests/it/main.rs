@@ -5,6 +5,8 @@ mod agbox;
 mod command;
 mod descriptors;
 mod faults;
+mod images;
+mod keeper;
 mod key;
 mod run;
 mod sandboxes;

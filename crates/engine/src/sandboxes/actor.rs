@@ -4,6 +4,7 @@
 //! What there is to do follows from the phase and from whether there is a body, never from how the
 //! sandbox got there. So a task that takes over after a crash is the same as one that went on.
 
+mod deadlines;
 mod execs;
 mod main_process;
 mod moments;
@@ -21,9 +22,8 @@ use isolate::{
 };
 use model::{
     event::Sequence,
-    life::{EndCause, Failure, FailureCause, Phase, SuspendReason},
+    life::{Failure, FailureCause, Phase, SuspendReason},
     sandbox::{Request, Sandbox, Wake},
-    spec::Suspend,
     transition::{Answer, Observation, Transition},
     units::Timestamp,
 };
@@ -573,54 +573,6 @@ impl Actor {
     /// Clocks may be set back; what happened later is never told as earlier.
     fn now(&self) -> Timestamp {
         clock::now().max(self.last_at)
-    }
-
-    /// Returns when something is to be done although nothing happens.
-    fn deadline(&self) -> Option<Instant> {
-        match self.phase() {
-            Phase::Stopping => self.stop_until,
-            Phase::Stopped => Some(self.end_of_keeping()),
-            Phase::Active | Phase::Idle => {
-                let is_unused = self.sandbox.life.running.is_empty();
-                let idle_end = if is_unused { self.idle_end() } else { None };
-                [idle_end, self.main.deadline()].into_iter().flatten().min()
-            }
-            _ => None,
-        }
-    }
-
-    fn idle_end(&self) -> Option<Instant> {
-        Some(self.moments.unused_for(self.sandbox.spec.idle?.after))
-    }
-
-    /// Returns until when a stopped one is kept.
-    fn end_of_keeping(&self) -> Instant {
-        self.moments.in_phase_for(self.shared.settings.defaults.keep_stopped)
-    }
-
-    async fn time_is_up(&mut self) {
-        if self.phase() == Phase::Stopping {
-            tracing::warn!(sandbox = %self.sandbox.id, "did not stop in time, and is ended");
-            return self.let_go(Presence::Remains);
-        }
-        if self.phase() == Phase::Stopped {
-            if self.end_of_keeping() <= Instant::now() {
-                self.ask_ourselves(Request::Delete(EndCause::CleanupTtl)).await;
-            }
-            return;
-        }
-        self.start_main_again().await;
-        let Some(idle) = self.sandbox.spec.idle else { return };
-        if !self.sandbox.life.running.is_empty()
-            || self.idle_end().is_some_and(|end| end > Instant::now())
-        {
-            return;
-        }
-        let request = match idle.then {
-            Suspend::Stop => Request::Stop(SuspendReason::Idle),
-            Suspend::Freeze => Request::Freeze(SuspendReason::Idle),
-        };
-        self.ask_ourselves(request).await;
     }
 
     async fn ask_ourselves(&mut self, request: Request) {
