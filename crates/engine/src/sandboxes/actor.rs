@@ -6,6 +6,7 @@
 
 mod deadlines;
 mod execs;
+mod foreign;
 mod main_process;
 mod moments;
 
@@ -105,6 +106,10 @@ enum Presence {
     Remains,
     None,
     Link(Link),
+    /// Some live that this server does not understand.
+    Foreign {
+        report: String,
+    },
 }
 
 pub(super) struct Actor {
@@ -124,6 +129,8 @@ pub(super) struct Actor {
     stop_until: Option<Instant>,
     last_at: Timestamp,
     moments: Moments,
+    /// How often the supervisor hung up since it last said anything.
+    hang_ups: u32,
     /// The store was closed under it.
     is_over: bool,
 }
@@ -168,6 +175,7 @@ impl Actor {
             stop_until: None,
             last_at,
             moments,
+            hang_ups: 0,
             is_over: false,
         };
         shared.tasks.start("sandbox", actor.run());
@@ -203,7 +211,9 @@ impl Actor {
         let deadline = self.deadline();
         let link = match &self.presence {
             Presence::Link(link) => Some(link),
-            Presence::Unknown | Presence::Remains | Presence::None => None,
+            Presence::Unknown | Presence::Remains | Presence::None | Presence::Foreign { .. } => {
+                None
+            }
         };
         let told = async {
             match link {
@@ -248,7 +258,9 @@ impl Actor {
             (Presence::Unknown, _) => {
                 Some(Box::pin(async move { Done::Found(shared.machine.open(&id).await) }))
             }
-            (Presence::Remains, _) | (Presence::Link(_), Phase::Stopped | Phase::Failed) => {
+            (Presence::Remains, _)
+            | (Presence::Link(_), Phase::Stopped | Phase::Failed)
+            | (Presence::Foreign { .. }, Phase::Stopping | Phase::Stopped | Phase::Failed) => {
                 Some(Box::pin(async move { Done::Ended(shared.machine.end(&id).await) }))
             }
             (Presence::None, Phase::Provisioning) if !self.is_prepared() => {
@@ -278,7 +290,7 @@ impl Actor {
             // Its body was lost; what that means was seen already.
             (Presence::None, Phase::Active | Phase::Idle | Phase::Frozen) => None,
             (
-                Presence::Link(_),
+                Presence::Link(_) | Presence::Foreign { .. },
                 Phase::Provisioning | Phase::Resuming | Phase::Active | Phase::Idle | Phase::Frozen,
             ) => None,
         };
@@ -394,26 +406,12 @@ impl Actor {
         self.see(Observation::Failed(failure)).await;
     }
 
-    /// The supervisor says nothing more. If it lives, it is talked to again.
-    fn lose_supervisor(&mut self, gone: std::io::Result<Option<Tell>>) {
-        if let Err(error) = gone {
-            tracing::warn!(sandbox = %self.sandbox.id, %error, "cannot hear its supervisor");
-        }
-        self.let_go(match self.phase() {
-            Phase::Stopping => Presence::Remains,
-            _ => Presence::Unknown,
-        });
-    }
-
-    /// Talks to the supervisor no more. What it has told is not to be relied on then.
-    fn let_go(&mut self, presence: Presence) {
-        self.presence = presence;
-        self.execs = Execs::default();
-        self.main = MainProcess::default();
-    }
-
     /// Answers a request, and does what there is to do at once.
     async fn answer(&mut self, ask: Ask) {
+        if let Err(error) = self.check_understood(&ask.request) {
+            let _ = ask.answer.send(Err(error));
+            return;
+        }
         let answer = loop {
             match self.sandbox.request(ask.request.clone(), self.now()) {
                 Err(refusal) => break Err(refusal.into()),

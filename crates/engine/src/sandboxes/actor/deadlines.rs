@@ -15,6 +15,8 @@ impl Actor {
         match self.phase() {
             Phase::Stopping => self.stop_until,
             Phase::Stopped => Some(self.end_of_keeping()),
+            // It may be in use by commands that nobody here can see.
+            _ if matches!(self.presence, Presence::Foreign { .. }) => None,
             Phase::Active | Phase::Idle => {
                 let is_unused = self.sandbox.life.running.is_empty();
                 let idle_end = if is_unused { self.idle_end() } else { None };
