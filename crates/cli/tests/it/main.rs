@@ -4,6 +4,7 @@
 mod agbox;
 mod command;
 mod descriptors;
+mod faults;
 mod images;
 mod keeper;
 mod key;

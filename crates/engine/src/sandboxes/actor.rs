@@ -7,8 +7,11 @@
 mod companions;
 mod deadlines;
 mod execs;
+mod foreign;
 mod freeze;
+mod losses;
 mod main_process;
+mod moments;
 mod ports;
 
 use std::{
@@ -24,7 +27,7 @@ use isolate::{
 };
 use model::{
     event::Sequence,
-    life::{Failure, FailureCause, Phase},
+    life::{FailureCause, Phase},
     sandbox::{Request, Sandbox, Wake},
     transition::{Answer, Observation, Transition},
     units::Timestamp,
@@ -48,6 +51,7 @@ use companions::Beside;
 use execs::Execs;
 use main_process::MainProcess;
 pub(super) use main_process::NAME as MAIN;
+use moments::Moments;
 use ports::Ports;
 
 /// What somebody wants of the sandbox.
@@ -110,6 +114,10 @@ enum Presence {
     Remains,
     None,
     Link(Link),
+    /// Some live that this server does not understand.
+    Foreign {
+        report: String,
+    },
 }
 
 pub(super) struct Actor {
@@ -130,6 +138,9 @@ pub(super) struct Actor {
     /// Until when its processes may take to stop.
     stop_until: Option<Instant>,
     last_at: Timestamp,
+    moments: Moments,
+    /// How often the supervisor hung up since it last said anything.
+    hang_ups: u32,
     /// The store was closed under it.
     is_over: bool,
 }
@@ -160,6 +171,7 @@ impl Actor {
         let contact = Contact { asks: sender, progress: progress.subscribe() };
         shared.living().insert(sandbox.id.clone(), contact);
         let last_at = sandbox.life.phase_since.max(sandbox.life.last_used_at);
+        let moments = Moments::of(&sandbox.life, clock::now());
         let actor = Self {
             shared: Arc::clone(shared),
             sandbox,
@@ -175,6 +187,8 @@ impl Actor {
             materials: Materials::default(),
             stop_until: None,
             last_at,
+            moments,
+            hang_ups: 0,
             is_over: false,
         };
         shared.tasks.start("sandbox", actor.run());
@@ -211,7 +225,9 @@ impl Actor {
         let deadline = self.deadline();
         let link = match &self.presence {
             Presence::Link(link) => Some(link),
-            Presence::Unknown | Presence::Remains | Presence::None => None,
+            Presence::Unknown | Presence::Remains | Presence::None | Presence::Foreign { .. } => {
+                None
+            }
         };
         let told = async {
             match link {
@@ -264,7 +280,9 @@ impl Actor {
                 let id = sandbox.id;
                 Some(Box::pin(async move { Done::Found(shared.machine.open(id.as_str()).await) }))
             }
-            (Presence::Remains, _) | (Presence::Link(_), Phase::Stopped | Phase::Failed) => {
+            (Presence::Remains, _)
+            | (Presence::Link(_), Phase::Stopped | Phase::Failed)
+            | (Presence::Foreign { .. }, Phase::Stopping | Phase::Stopped | Phase::Failed) => {
                 let companions = std::mem::take(&mut self.beside).companions;
                 Some(Box::pin(async move {
                     if let Some(companions) = companions {
@@ -302,7 +320,7 @@ impl Actor {
             // Its body was lost; what that means was seen already.
             (Presence::None, Phase::Active | Phase::Idle | Phase::Frozen) => None,
             (
-                Presence::Link(_),
+                Presence::Link(_) | Presence::Foreign { .. },
                 Phase::Provisioning | Phase::Resuming | Phase::Active | Phase::Idle | Phase::Frozen,
             ) => None,
         };
@@ -383,62 +401,12 @@ impl Actor {
         failpoint::pass("c.prepared");
     }
 
-    async fn not_made(&mut self, error: &MachineError) {
-        let id = &self.sandbox.id;
-        tracing::warn!(sandbox = %id, error = error as &dyn std::error::Error, "not made");
-        self.presence = Presence::Remains;
-        let cause = match self.phase() {
-            Phase::Resuming => FailureCause::ResumeFailed,
-            _ => FailureCause::CreateFailed,
-        };
-        self.fail(cause, &chain(error)).await;
-    }
-
-    /// No supervisor lives that an earlier daemon may have had.
-    async fn found_nothing(&mut self, rebooted: bool) {
-        // There may be remains: control groups, and files half made.
-        self.presence = Presence::Remains;
-        let (cause, message) = if rebooted {
-            (FailureCause::HostRebooted, "the machine was started anew")
-        } else {
-            (FailureCause::SupervisorLost, "its processes are gone")
-        };
-        self.lost(cause, message).await;
-    }
-
-    /// Nobody lives who should: says so, after the ends that are known from the journal.
-    async fn lost(&mut self, cause: FailureCause, message: &str) {
-        if matches!(self.phase(), Phase::Active | Phase::Idle | Phase::Frozen) {
-            self.see_ends_in_journal().await;
-            self.fail(cause, message).await;
-        }
-    }
-
-    async fn fail(&mut self, cause: FailureCause, message: &str) {
-        let failure = Failure { cause, message: message.to_owned() };
-        self.see(Observation::Failed(failure)).await;
-    }
-
-    /// The supervisor says nothing more. If it lives, it is talked to again.
-    fn lose_supervisor(&mut self, gone: std::io::Result<Option<Tell>>) {
-        if let Err(error) = gone {
-            tracing::warn!(sandbox = %self.sandbox.id, %error, "cannot hear its supervisor");
-        }
-        self.let_go(match self.phase() {
-            Phase::Stopping => Presence::Remains,
-            _ => Presence::Unknown,
-        });
-    }
-
-    /// Talks to the supervisor no more. What it has told is not to be relied on then.
-    fn let_go(&mut self, presence: Presence) {
-        self.presence = presence;
-        self.execs = Execs::default();
-        self.main = MainProcess::default();
-    }
-
     /// Answers a request, and does what there is to do at once.
     async fn answer(&mut self, ask: Ask) {
+        if let Err(error) = self.check_understood(&ask.request) {
+            let _ = ask.answer.send(Err(error));
+            return;
+        }
         let answer = loop {
             match self.sandbox.request(ask.request.clone(), self.now()) {
                 Err(refusal) => break Err(refusal.into()),
@@ -454,7 +422,7 @@ impl Actor {
                         self.carry_out(&ask.request, &transition).await;
                         break Ok(Some(transition));
                     }
-                    Err(StoreError::Stale { current }) => self.sandbox = *current,
+                    Err(StoreError::Stale { current }) => self.become_current(*current),
                     Err(StoreError::Conflict { .. }) => break Err(SandboxError::ExecExists),
                     Err(error) => break Err(error.into()),
                 },
@@ -531,6 +499,7 @@ impl Actor {
             other => other,
         };
         recorded?;
+        self.moments.follow(&self.sandbox.life, &transition);
         self.sandbox.life = transition.life().clone();
         for event in transition.events() {
             self.last_at = self.last_at.max(event.occurred_at);
@@ -548,7 +517,7 @@ impl Actor {
         while let Some(transition) = self.sandbox.observe(observation.clone(), self.now()) {
             match self.record(transition).await {
                 Ok(_) => break,
-                Err(StoreError::Stale { current }) => self.sandbox = *current,
+                Err(StoreError::Stale { current }) => self.become_current(*current),
                 Err(StoreError::Closed) => return self.is_over = true,
                 Err(error) => {
                     tracing::error!(sandbox = %self.sandbox.id, %error, "cannot keep an event");
@@ -567,6 +536,12 @@ impl Actor {
         for ask in std::mem::take(&mut self.waiting) {
             Box::pin(self.answer(ask)).await;
         }
+    }
+
+    /// Somebody else changed the sandbox; when, is known by the time of day alone.
+    fn become_current(&mut self, current: Sandbox) {
+        self.moments = Moments::of(&current.life, clock::now());
+        self.sandbox = current;
     }
 
     /// Clocks may be set back; what happened later is never told as earlier.

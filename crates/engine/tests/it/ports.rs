@@ -234,7 +234,9 @@ async fn connections_beyond_the_bound_wait_for_one_to_end() {
     let greeted = |stream: &mut TcpStream| stream.read_exact(&mut [0; 1]);
     let bounded = move || {
         let mut held: Vec<TcpStream> = (0..BOUND).map(|_| connect()).collect();
-        held.iter_mut().for_each(|stream| greeted(stream).unwrap());
+        for stream in &mut held {
+            greeted(stream).unwrap();
+        }
         let mut late = connect();
         late.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         assert_eq!(greeted(&mut late).unwrap_err().kind(), io::ErrorKind::WouldBlock);

@@ -69,7 +69,10 @@ impl Actor {
             }
             // Whoever removes them lets go of them first.
             (_, Phase::Deleting | Phase::Terminated) => {}
-            (Presence::Unknown | Presence::Remains | Presence::None, _)
+            (
+                Presence::Unknown | Presence::Remains | Presence::None | Presence::Foreign { .. },
+                _,
+            )
             | (Presence::Link(_), Phase::Provisioning | Phase::Resuming) => {}
         }
     }

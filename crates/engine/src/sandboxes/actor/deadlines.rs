@@ -1,12 +1,9 @@
 //! What happens to a sandbox because time has passed.
 
-use std::time::Duration;
-
 use model::{
     life::{EndCause, Phase, SuspendReason},
     sandbox::Request,
     spec::Suspend,
-    units::Timestamp,
 };
 use tokio::time::Instant;
 
@@ -17,9 +14,9 @@ impl Actor {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.phase() {
             Phase::Stopping => self.stop_until,
-            Phase::Stopped => {
-                Some(Instant::now() + self.left_of(self.shared.settings.defaults.keep_stopped))
-            }
+            Phase::Stopped => Some(self.end_of_keeping()),
+            // It may be in use by commands that nobody here can see.
+            _ if matches!(self.presence, Presence::Foreign { .. }) => None,
             Phase::Active | Phase::Idle => {
                 let is_unused = self.sandbox.life.running.is_empty();
                 let idle_end = if is_unused { self.idle_end() } else { None };
@@ -31,19 +28,14 @@ impl Actor {
     }
 
     fn idle_end(&self) -> Option<Instant> {
-        let idle = self.sandbox.spec.idle?;
-        let unused = self.since(self.sandbox.life.last_used_at).min(self.ports.unused_for());
-        Some(Instant::now() + idle.after.saturating_sub(unused))
+        let after = self.sandbox.spec.idle?.after;
+        let unused = self.moments.unused_for(after);
+        Some(self.ports.unused_for(after).map_or(unused, |ports| ports.max(unused)))
     }
 
-    /// Returns what is left of the time that it may be in its phase.
-    fn left_of(&self, time: Duration) -> Duration {
-        time.saturating_sub(self.since(self.sandbox.life.phase_since))
-    }
-
-    fn since(&self, then: Timestamp) -> Duration {
-        let passed = self.now().as_millis() - then.as_millis();
-        Duration::from_millis(u64::try_from(passed).unwrap_or(0))
+    /// Returns until when a stopped one is kept.
+    fn end_of_keeping(&self) -> Instant {
+        self.moments.in_phase_for(self.shared.settings.defaults.keep_stopped)
     }
 
     pub(super) async fn time_is_up(&mut self) {
@@ -52,7 +44,7 @@ impl Actor {
             return self.let_go(Presence::Remains);
         }
         if self.phase() == Phase::Stopped {
-            if self.left_of(self.shared.settings.defaults.keep_stopped).is_zero() {
+            if self.end_of_keeping() <= Instant::now() {
                 self.ask_ourselves(Request::Delete(EndCause::CleanupTtl)).await;
             }
             return;

@@ -35,6 +35,7 @@ const KILL: i32 = 9;
 
 impl Actor {
     pub(super) async fn hear(&mut self, tell: Tell) {
+        self.hang_ups = 0;
         match tell {
             Tell::Welcome { sandbox, execs } => {
                 if sandbox != self.sandbox.id.as_str() {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use model::life::Phase;
+use tokio::time::Instant;
 
 use super::{Actor, Presence};
 use crate::sandboxes::{
@@ -21,11 +22,11 @@ pub(super) enum Ports {
 }
 
 impl Ports {
-    /// Returns for how long nobody has used them.
-    pub(super) fn unused_for(&self) -> Duration {
+    /// Returns when nobody will have been connected for so long, if somebody can be.
+    pub(super) fn unused_for(&self, time: Duration) -> Option<Instant> {
         match self {
-            Self::Closed | Self::Taken(_) => Duration::MAX,
-            Self::Open(open) => open.unused_for(),
+            Self::Closed | Self::Taken(_) => None,
+            Self::Open(open) => Instant::now().checked_add(time.saturating_sub(open.unused_for())),
         }
     }
 }
@@ -55,9 +56,14 @@ impl Actor {
                     open.close();
                 }
             }
-            (Presence::None | Presence::Remains | Presence::Unknown | Presence::Link(_), _) => {
-                self.ports = Ports::Closed;
-            }
+            (
+                Presence::None
+                | Presence::Remains
+                | Presence::Unknown
+                | Presence::Foreign { .. }
+                | Presence::Link(_),
+                _,
+            ) => self.ports = Ports::Closed,
         }
     }
 

@@ -1,0 +1,10 @@
+//! Faults of the machine while a real server runs real sandboxes. The table of all rows is
+//! `docs/faults.md`.
+
+mod disk;
+mod foreign;
+mod ground;
+mod locks;
+mod processes;
+mod time;
+mod torn;
