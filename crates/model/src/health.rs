@@ -81,7 +81,8 @@ impl Rules {
         };
         Some(Self {
             command,
-            timeout: check.timeout.unwrap_or(TIMEOUT),
+            // Nobody would wait for the end of a longer one.
+            timeout: check.timeout.unwrap_or(TIMEOUT).min(LONGEST_WAIT),
             interval: check.interval.unwrap_or(INTERVAL),
             retries: check.retries.unwrap_or(RETRIES),
             start_period: check.start_period.unwrap_or_default(),
@@ -202,6 +203,7 @@ mod tests {
         ];
         for (rules, wait) in rows {
             assert_eq!(rules.longest_wait(), wait, "{rules:?}");
+            assert!(rules.timeout <= LONGEST_WAIT, "{rules:?}");
         }
     }
 

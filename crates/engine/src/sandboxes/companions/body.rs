@@ -1,13 +1,15 @@
 //! One companion.
 
+mod checks;
+
 use std::{sync::Arc, time::Duration};
 
 use isolate::{
     sandbox::companion_name,
-    supervisor::wire::{Ask as Say, End, Tell, UNKEPT, Whom},
+    supervisor::wire::{Ask as Say, End, Tell, Whom},
 };
 use model::{
-    health::{Health, Next, Outcome, Rules},
+    health::{Health, Rules},
     life::CompanionState,
     sandbox::Sandbox,
     spec::{Companion, ExecSpec},
@@ -18,7 +20,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use super::{News, What, Wish, run_of};
+use super::{News, Wish, run_of};
 use crate::sandboxes::{
     Shared,
     actor::{GRACE, LAST_WAIT, MAIN, chain},
@@ -27,6 +29,7 @@ use crate::sandboxes::{
     machine::{self, Found, MachineError},
     restarts::{Restarts, how},
 };
+use checks::Check;
 
 pub(super) struct Body {
     shared: Arc<Shared>,
@@ -47,24 +50,6 @@ pub(super) struct Body {
     main: Main,
     last_name: i64,
     has_failed: bool,
-}
-
-/// Where the checks are.
-#[derive(Debug)]
-enum Check {
-    /// Nothing is to be found out any more.
-    Over,
-    /// Its command does not run.
-    Down,
-    Waiting {
-        at: Instant,
-    },
-    Running {
-        name: String,
-        began: Instant,
-        /// None: it was too slow, and is being killed.
-        until: Option<Instant>,
-    },
 }
 
 /// What is known of the companion's command.
@@ -253,10 +238,6 @@ impl Body {
         }
     }
 
-    fn is_check(&self, exec: &str) -> bool {
-        matches!(&self.check, Check::Running { name, .. } if name == exec)
-    }
-
     /// Each time has a name and files of its own.
     fn new_name(&mut self, prefix: &str) -> String {
         self.last_name = clock::now().as_millis().max(self.last_name + 1);
@@ -278,48 +259,6 @@ impl Body {
             Ok(start) => _ = link.ask(&Say::Start(Box::new(start))).await,
             Err(error) => self.fail(error.to_string()).await,
         }
-    }
-
-    /// Its command runs, or it has none and lives.
-    async fn started(&mut self) {
-        if !matches!(self.check, Check::Down) {
-            return;
-        }
-        match &self.rules {
-            None => self.healthy().await,
-            Some(rules) => {
-                let next = self.health.started(rules, self.since.elapsed());
-                self.go_on(next).await;
-            }
-        }
-    }
-
-    async fn go_on(&mut self, next: Next) {
-        match next {
-            Next::Check { at, give_up_at } => {
-                self.check = Check::Waiting { at: self.since + at.min(give_up_at) };
-            }
-            Next::Healthy => self.healthy().await,
-            Next::Unhealthy(why) => self.fail(why.to_string()).await,
-        }
-    }
-
-    async fn healthy(&mut self) {
-        self.check = Check::Over;
-        self.say(What::Healthy).await;
-    }
-
-    async fn fail(&mut self, message: String) {
-        self.check = Check::Over;
-        if !self.has_failed {
-            self.has_failed = true;
-            self.say(What::Failed(message)).await;
-        }
-    }
-
-    async fn say(&self, what: What) {
-        // Whoever wanted to know may be gone.
-        let _ = self.tell.send(News { number: self.number, what }).await;
     }
 
     async fn ended(&mut self, link: &Link, exec: &str, end: End) {
@@ -350,20 +289,6 @@ impl Body {
         }
     }
 
-    async fn checked(&mut self, end: &End) {
-        let (Check::Running { began, .. }, Some(rules)) = (&self.check, &self.rules) else {
-            return;
-        };
-        let passed = matches!(end, End::Exited { exit: isolate::plan::Exit::Code(0), .. });
-        let outcome = if passed { Outcome::Passed } else { Outcome::Failed };
-        let (began, ended) = (*began - self.since, self.since.elapsed());
-        let next = self.health.checked(rules, began, ended, outcome);
-        if self.main.running.is_none() && !self.run.command.is_empty() && !passed {
-            return self.check = Check::Down;
-        }
-        self.go_on(next).await;
-    }
-
     async fn refused(&mut self, exec: &str) {
         if self.is_check(exec) || exec.starts_with(MAIN) {
             self.fail("its supervisor starts nothing".to_owned()).await;
@@ -372,17 +297,7 @@ impl Body {
 
     /// Returns when something is to be done although nothing happens.
     fn deadline(&self) -> Option<Instant> {
-        let check = match &self.check {
-            Check::Over => None,
-            Check::Down => self.give_up_at(),
-            Check::Waiting { at } => Some(*at),
-            Check::Running { until, .. } => *until,
-        };
-        [check, self.main.start_at].into_iter().flatten().min()
-    }
-
-    fn give_up_at(&self) -> Option<Instant> {
-        self.rules.as_ref().map(|rules| self.since + rules.longest_wait())
+        [self.check_deadline(), self.main.start_at].into_iter().flatten().min()
     }
 
     async fn time_is_up(&mut self, link: &Link) {
@@ -390,30 +305,7 @@ impl Body {
         if self.main.start_at.is_some_and(|at| at <= now) {
             self.start(link).await;
         }
-        let is_late = self.give_up_at().is_some_and(|at| at <= now);
-        match &mut self.check {
-            Check::Down | Check::Waiting { .. } if is_late => {
-                let Some(rules) = &self.rules else { return };
-                let next = self.health.started(rules, self.since.elapsed());
-                self.go_on(next).await;
-            }
-            Check::Waiting { at } if *at <= now => self.run_check(link).await,
-            Check::Running { name, until, .. } if until.is_some_and(|until| until <= now) => {
-                *until = None;
-                let name = name.clone();
-                kill(link, &name).await;
-            }
-            Check::Over | Check::Down | Check::Waiting { .. } | Check::Running { .. } => {}
-        }
-    }
-
-    async fn run_check(&mut self, link: &Link) {
-        let Some(rules) = self.rules.clone() else { return };
-        let name = self.new_name(UNKEPT);
-        let began = Instant::now();
-        let until = Some(began + rules.timeout);
-        self.check = Check::Running { name: name.clone(), began, until };
-        self.ask_for(link, &name, rules.command).await;
+        self.tend_check(link, now).await;
     }
 }
 
