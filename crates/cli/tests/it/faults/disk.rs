@@ -81,6 +81,26 @@ fn f15_on_a_full_disk_new_work_is_refused_and_the_same_server_goes_on_when_there
     assert_eq!(ground.daemon(), daemon, "it is the same server");
 }
 
+/// F15: output is whole, or the difference is told in bytes.
+#[test]
+fn f15_output_that_a_full_disk_did_not_take_is_told_in_bytes() {
+    if !is_root() {
+        return;
+    }
+    let mut ground = Ground::with_disk(96);
+    ground.start();
+    ground.create("demo");
+    let exec = ground.detach("demo", "sleep 2; head -c 20000000 /dev/zero");
+    fill(&ground.data.join("balloon"));
+    let kept = ground.ask(&["logs", &exec, "--follow"]).out.len();
+    let end = ground.events("demo").pop().unwrap();
+    assert_eq!((&end["exec_state"], &end["exit_code"]), (&"FINISHED".into(), &0.into()), "{end}");
+    assert_eq!(end["error_code"], "OUTPUT_LOST", "{end}");
+    let message = end["error_message"].as_str().unwrap();
+    let lost: usize = message.split(' ').next().unwrap().parse().unwrap();
+    assert_eq!(kept + lost, 20_000_000, "{message}");
+}
+
 /// Changes what system calls of the daemon come to, until it is dropped.
 struct Injection(Child);
 
