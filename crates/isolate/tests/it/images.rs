@@ -113,6 +113,8 @@ impl Ground {
             max_processes: 100,
             max_open_files: 1024,
             image: Image::Layers(layers.iter().map(ToString::to_string).collect()),
+            beside: None,
+            hosts: Vec::new(),
         };
         let (answer, fds) = self.order(SandboxOrder::Make(Box::new(spec)));
         let SandboxAnswer::Body { .. } = answer else { panic!("{answer:?}") };
@@ -264,6 +266,8 @@ fn a_layer_that_is_not_there_or_has_a_strange_name_is_refused() {
             max_processes: 100,
             max_open_files: 1024,
             image: Image::Layers(vec![name.to_owned()]),
+            beside: None,
+            hosts: Vec::new(),
         };
         let (answer, _) = ground.order(SandboxOrder::Make(Box::new(spec)));
         assert!(matches!(answer, SandboxAnswer::Failed { .. }), "{name}: {answer:?}");
