@@ -48,6 +48,9 @@ fn f15_on_a_full_disk_new_work_is_refused_and_the_same_server_goes_on_when_there
     ground.create("demo");
     ground.create("other");
     let exec = ground.detach("demo", NUMBERS);
+    // The first line takes the room that all of them need.
+    let begun = "until [ -s \"$0\"/sandboxes/*/out/\"$1\".stdout.log ]; do sleep 0.02; done";
+    must(Command::new("timeout").args(["10", "sh", "-c", begun]).arg(&ground.data).arg(&exec));
     let daemon = ground.daemon();
     let balloon = ground.data.join("balloon");
     fill(&balloon);
