@@ -58,6 +58,8 @@ impl ExecState {
 pub enum ExecEnd {
     /// By the kernel's word.
     Exited(Exit),
+    /// By the kernel's word, but so many bytes of its output could not be kept.
+    ExitedCut { exit: Exit, lost: u64 },
     /// Somebody asked for it; its processes are killed after this is told.
     Cancelled,
     /// No process of it ever ran.
@@ -70,8 +72,11 @@ impl ExecEnd {
     /// Returns the exit code, which only a wait status has.
     pub const fn exit_code(&self) -> Option<i32> {
         match self {
-            Self::Exited(Exit::Code(code)) => Some(*code),
+            Self::Exited(Exit::Code(code)) | Self::ExitedCut { exit: Exit::Code(code), .. } => {
+                Some(*code)
+            }
             Self::Exited(Exit::Signal(_))
+            | Self::ExitedCut { exit: Exit::Signal(_), .. }
             | Self::Cancelled
             | Self::NotStarted { .. }
             | Self::Lost(_) => None,

@@ -71,6 +71,12 @@ pub enum Observation {
         exec: ExecId,
         exit: Exit,
     },
+    /// The same, but so many bytes of its output could not be kept.
+    ExecExitedCut {
+        exec: ExecId,
+        exit: Exit,
+        lost: u64,
+    },
     ExecNotStarted {
         exec: ExecId,
         message: String,
@@ -218,6 +224,9 @@ impl Sandbox {
                 draft.push(EventKind::EndsSoon { cause, seconds })
             }
             Observation::ExecExited { exec, exit } => draft.end(exec, ExecEnd::Exited(exit)),
+            Observation::ExecExitedCut { exec, exit, lost } => {
+                draft.end(exec, ExecEnd::ExitedCut { exit, lost })
+            }
             Observation::ExecNotStarted { exec, message } => {
                 draft.end(exec, ExecEnd::NotStarted { message })
             }
@@ -271,6 +280,7 @@ impl Life {
             Observation::Frozen(_) => matches!(phase, Active | Idle),
             Observation::Thawed => phase == Frozen,
             Observation::ExecExited { exec, .. }
+            | Observation::ExecExitedCut { exec, .. }
             | Observation::ExecNotStarted { exec, .. }
             | Observation::ExecLost { exec, .. } => self.running.contains_key(exec),
         }

@@ -161,6 +161,8 @@ impl Exec {
         match ended.state {
             ExecState::Cancelled => complain("cancelled"),
             ExecState::Failed if ended.exit_code.is_none() => complain(&ended.error),
+            // It succeeded, and not all that it wrote is there.
+            ExecState::Finished if !ended.error.is_empty() => complain(&ended.error),
             _ => {}
         }
         Ok(())

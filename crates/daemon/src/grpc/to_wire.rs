@@ -128,6 +128,14 @@ fn outcome(end: &ExecEnd) -> Outcome {
             let error = format!("the command was ended by signal {signal}");
             failed(128_i32.saturating_add(*signal), "EXEC_RUN_FAILED", error)
         }
+        // The code is the command's own; that its output is not whole is told beside it.
+        ExecEnd::ExitedCut { exit, lost } => {
+            let told = outcome(&ExecEnd::Exited(*exit));
+            let error = format!(
+                "{lost} bytes of its output could not be kept: the disk was full or broken"
+            );
+            Outcome { error_code: "OUTPUT_LOST", error, ..told }
+        }
         ExecEnd::Cancelled => Outcome {
             event: v1::EventType::ExecCancelled,
             state: v1::ExecState::Cancelled,

@@ -117,6 +117,9 @@ fn observation() -> impl Strategy<Value = Observation> {
         1 => Just(Observation::EndsSoon { cause: EndCause::HardTtl, seconds: 60 }),
         4 => (exec_id(), any::<i32>())
             .prop_map(|(exec, code)| Observation::ExecExited { exec, exit: Exit::Code(code) }),
+        1 => (exec_id(), 1..u64::MAX).prop_map(|(exec, lost)| {
+            Observation::ExecExitedCut { exec, exit: Exit::Code(0), lost }
+        }),
         1 => exec_id().prop_map(|exec| Observation::ExecNotStarted { exec, message: "no".into() }),
         1 => exec_id()
             .prop_map(|exec| Observation::ExecLost { exec, loss: Loss::SupervisorLost }),
@@ -208,6 +211,7 @@ proptest! {
             | Observation::Frozen(_)
             | Observation::Thawed
             | Observation::ExecExited { .. }
+            | Observation::ExecExitedCut { .. }
             | Observation::ExecNotStarted { .. }
             | Observation::ExecLost { .. } => false,
         };

@@ -57,6 +57,32 @@ fn every_row_of_the_threat_model_names_a_probe_that_exists() {
     assert_eq!(promises_without_a_test("docs/threat-model.md"), Vec::<String>::new());
 }
 
+/// Every fault has its row, and each row a test that exists or the record that says why there is none.
+#[test]
+fn every_fault_has_its_row_and_its_test_or_the_reason_why_not() {
+    let (page, files) = (checkout::read("docs/faults.md"), checkout::files());
+    let numbers = |letter: char, range: std::ops::RangeInclusive<u32>| {
+        range.map(move |number| format!("{letter}{number:02}"))
+    };
+    let ids = numbers('F', 1..=35).chain(numbers('F', 50..=62)).chain(numbers('F', 80..=82));
+    let mut wrong = Vec::new();
+    for id in ids.chain(numbers('R', 1..=9)) {
+        let begin = format!("| {id} | ");
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with(&begin)).collect();
+        let [row] = rows.as_slice() else {
+            wrong.push(format!("{id} has {} rows", rows.len()));
+            continue;
+        };
+        let tests = tests_of(row);
+        if tests.is_empty() && !row.contains("](decisions/") {
+            wrong.push(format!("{id} has neither a test nor a record"));
+        }
+        let missing = tests.iter().filter(|test| !exists(test, &files));
+        wrong.extend(missing.map(|test| format!("{id}: there is no {test}")));
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
 fn promises_without_a_test(page: &str) -> Vec<String> {
     let files = checkout::files();
     let text = checkout::read(page);

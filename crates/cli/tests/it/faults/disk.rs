@@ -48,6 +48,9 @@ fn f15_on_a_full_disk_new_work_is_refused_and_the_same_server_goes_on_when_there
     ground.create("demo");
     ground.create("other");
     let exec = ground.detach("demo", NUMBERS);
+    // The first line takes the room that all of them need.
+    let begun = "until [ -s \"$0\"/sandboxes/*/out/\"$1\".stdout.log ]; do sleep 0.02; done";
+    must(Command::new("timeout").args(["10", "sh", "-c", begun]).arg(&ground.data).arg(&exec));
     let daemon = ground.daemon();
     let balloon = ground.data.join("balloon");
     fill(&balloon);
@@ -79,6 +82,26 @@ fn f15_on_a_full_disk_new_work_is_refused_and_the_same_server_goes_on_when_there
     ground.create("again");
     assert_eq!(ground.shell("demo", "echo here").out, "here\n");
     assert_eq!(ground.daemon(), daemon, "it is the same server");
+}
+
+/// F15: output is whole, or the difference is told in bytes.
+#[test]
+fn f15_output_that_a_full_disk_did_not_take_is_told_in_bytes() {
+    if !is_root() {
+        return;
+    }
+    let mut ground = Ground::with_disk(96);
+    ground.start();
+    ground.create("demo");
+    let exec = ground.detach("demo", "sleep 2; head -c 20000000 /dev/zero");
+    fill(&ground.data.join("balloon"));
+    let kept = ground.ask(&["logs", &exec, "--follow"]).out.len();
+    let end = ground.events("demo").pop().unwrap();
+    assert_eq!((&end["exec_state"], &end["exit_code"]), (&"FINISHED".into(), &0.into()), "{end}");
+    assert_eq!(end["error_code"], "OUTPUT_LOST", "{end}");
+    let message = end["error_message"].as_str().unwrap();
+    let lost: usize = message.split(' ').next().unwrap().parse().unwrap();
+    assert_eq!(kept + lost, 20_000_000, "{message}");
 }
 
 /// Changes what system calls of the daemon come to, until it is dropped.

@@ -146,6 +146,12 @@ fn every_event_is_told_with_its_type_state_and_details() {
             "EXEC_FINISHED SANDBOX_STATE_READY exec(exec-1|0|EXEC_STATE_FINISHED||)",
         ),
         (
+            ended(ExecEnd::ExitedCut { exit: Exit::Code(0), lost: 5 }),
+            Active,
+            "EXEC_FINISHED SANDBOX_STATE_READY exec(exec-1|0|EXEC_STATE_FINISHED|OUTPUT_LOST|\
+             5 bytes of its output could not be kept: the disk was full or broken)",
+        ),
+        (
             ended(ExecEnd::Exited(Exit::Code(7))),
             Active,
             "EXEC_FAILED SANDBOX_STATE_READY exec(exec-1|7|EXEC_STATE_FAILED|EXEC_RUN_FAILED|\

@@ -177,7 +177,13 @@ impl Actor {
         }
         failpoint::pass("e.log_synced");
         let observation = match end {
-            End::Exited { exit, .. } => Observation::ExecExited { exec, exit: exit_of(exit) },
+            End::Exited { exit, written, .. } => {
+                let exit = exit_of(exit);
+                match written.stdout.lost.saturating_add(written.stderr.lost) {
+                    0 => Observation::ExecExited { exec, exit },
+                    lost => Observation::ExecExitedCut { exec, exit, lost },
+                }
+            }
             End::NotStarted(broken) => {
                 Observation::ExecNotStarted { exec, message: broken.to_string() }
             }
