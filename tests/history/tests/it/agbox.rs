@@ -68,8 +68,13 @@ pub(crate) fn kind(kind: &EventKind) -> Kind {
         EventKind::EndsSoon { .. } => Kind::EndsSoon,
         EventKind::ExecStarted { .. } => Kind::ExecStarted,
         EventKind::ExecEnded { end, .. } => match end {
-            ExecEnd::Exited(Exit::Code(0)) => Kind::ExecFinished,
-            ExecEnd::Exited(_) | ExecEnd::NotStarted { .. } | ExecEnd::Lost(_) => Kind::ExecFailed,
+            ExecEnd::Exited(Exit::Code(0)) | ExecEnd::ExitedCut { exit: Exit::Code(0), .. } => {
+                Kind::ExecFinished
+            }
+            ExecEnd::Exited(_)
+            | ExecEnd::ExitedCut { .. }
+            | ExecEnd::NotStarted { .. }
+            | ExecEnd::Lost(_) => Kind::ExecFailed,
             ExecEnd::Cancelled => Kind::ExecCancelled,
         },
         EventKind::CompanionReady { .. } => Kind::CompanionReady,
@@ -79,8 +84,11 @@ pub(crate) fn kind(kind: &EventKind) -> Kind {
 
 fn end_of(end: &ExecEnd) -> (Option<i32>, Option<Loss>) {
     match end {
-        ExecEnd::Exited(Exit::Code(code)) => (Some(*code), None),
-        ExecEnd::Exited(Exit::Signal(signal)) => (Some(128 + signal), None),
+        ExecEnd::Exited(Exit::Code(code)) | ExecEnd::ExitedCut { exit: Exit::Code(code), .. } => {
+            (Some(*code), None)
+        }
+        ExecEnd::Exited(Exit::Signal(signal))
+        | ExecEnd::ExitedCut { exit: Exit::Signal(signal), .. } => (Some(128 + signal), None),
         ExecEnd::Cancelled => (None, None),
         ExecEnd::NotStarted { .. } => (None, Some(Loss::NotStarted)),
         ExecEnd::Lost(loss) => (None, Some(loss_of(*loss))),
