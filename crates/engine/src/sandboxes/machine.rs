@@ -8,8 +8,9 @@ use std::{
 };
 
 use isolate::{
+    paths::NoPath,
     plan::Broken,
-    sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder, folder},
+    sandbox::{BodySpec, HostPaths, Image, SandboxAnswer, SandboxOrder, folder},
     supervisor::{
         journal::{self, Record},
         wire::Secret,
@@ -19,13 +20,14 @@ use isolate::{
 use model::{
     ids::{ExecId, SandboxId},
     image::HOST,
+    life::Phase,
     sandbox::Sandbox,
     spec::{Resources, SandboxSpec},
 };
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
-use super::{Defaults, SandboxError, Settings, group::Group, link::Link};
+use super::{Defaults, SandboxError, Settings, group::Group, link::Link, paths::has_paths};
 use crate::{
     EngineError,
     posture::{Identity, Limits, Posture},
@@ -44,6 +46,9 @@ impl fmt::Debug for Key {
 
 /// How long a supervisor may take to say that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long it may take if it has files to copy first.
+const COPIED_WITHIN: Duration = Duration::from_mins(10);
 
 const SOFT: &str = "this server has no control groups, so that it cannot hold a sandbox to a limit \
     of memory or processors: leave the limits out, or run the server where it has them (see \
@@ -67,8 +72,10 @@ pub(super) enum MachineError {
     Engine(#[from] EngineError),
     #[error("cannot make the sandbox: {0}")]
     Broken(#[from] Broken),
-    #[error("its supervisor was not ready within {READY_WITHIN:?}")]
-    NotInTime,
+    #[error("its supervisor was not ready within {0:?}")]
+    NotInTime(Duration),
+    #[error("cannot give the sandbox a path of the machine: {0}")]
+    NoPath(#[from] NoPath),
     #[error("cannot set the limits of the sandbox")]
     Limits(#[source] io::Error),
     #[error("cannot talk to its supervisor")]
@@ -104,6 +111,10 @@ impl Machine {
         }
     }
 
+    pub(super) fn spawner(&self) -> &Spawner {
+        &self.spawner
+    }
+
     /// Refuses what cannot be made here.
     pub(super) fn check(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
         let Resources { millicores, memory, disk } = spec.resources;
@@ -134,6 +145,11 @@ impl Machine {
             max_processes: defaults.processes,
             max_open_files: defaults.open_files,
             image: image_of(sandbox)?,
+            paths: match sandbox.life.phase {
+                _ if !has_paths(&sandbox.spec) => HostPaths::None,
+                Phase::Resuming => HostPaths::Again,
+                _ => HostPaths::New,
+            },
         };
         let (answer, fds) = self.spawner.sandbox(SandboxOrder::Make(Box::new(spec))).await?;
         let SandboxAnswer::Body { cgroup } = settle(answer)? else {
@@ -144,13 +160,15 @@ impl Machine {
         let group = Group::new(cgroup, fds.collect())?;
         group.limit(&sandbox.spec.resources, defaults).map_err(MachineError::Limits)?;
         let control = Control::from_fd(control).map_err(MachineError::Link)?;
-        match timeout(READY_WITHIN, control.receive()).await {
+        let within = if sandbox.spec.copies.is_empty() { READY_WITHIN } else { COPIED_WITHIN };
+        match timeout(within, control.receive()).await {
             Ok(report) => match report? {
                 Report::Ready => {}
                 Report::Broken(broken) => return Err(broken.into()),
+                Report::NoPath(no_path) => return Err(no_path.into()),
                 Report::Exited { .. } => return Err(MachineError::Confused),
             },
-            Err(_elapsed) => return Err(MachineError::NotInTime),
+            Err(_elapsed) => return Err(MachineError::NotInTime(within)),
         }
         self.connect(&sandbox.id)
     }
@@ -160,10 +178,7 @@ impl Machine {
         match self.look(id).await? {
             (SandboxAnswer::Body { .. }, _) => Ok(Found::Link(self.connect(id)?)),
             (SandboxAnswer::NoBody { rebooted }, _) => Ok(Found::Nothing { rebooted }),
-            (
-                SandboxAnswer::Done | SandboxAnswer::List { .. } | SandboxAnswer::Failed { .. },
-                _,
-            ) => Err(MachineError::Confused),
+            _ => Err(MachineError::Confused),
         }
     }
 
@@ -206,10 +221,7 @@ impl Machine {
         let (answer, _) = self.spawner.sandbox(SandboxOrder::List).await?;
         match settle(answer)? {
             SandboxAnswer::List { sandboxes } => Ok(sandboxes),
-            SandboxAnswer::Body { .. }
-            | SandboxAnswer::NoBody { .. }
-            | SandboxAnswer::Done
-            | SandboxAnswer::Failed { .. } => Err(MachineError::Confused),
+            _ => Err(MachineError::Confused),
         }
     }
 
@@ -258,6 +270,7 @@ fn image_of(sandbox: &Sandbox) -> Result<Image, MachineError> {
 fn settle(answer: SandboxAnswer) -> Result<SandboxAnswer, MachineError> {
     match answer {
         SandboxAnswer::Failed { broken } => Err(broken.into()),
+        SandboxAnswer::NoPath(no_path) => Err(no_path.into()),
         other => Ok(other),
     }
 }
@@ -279,9 +292,6 @@ fn refuse<T>(what: &str) -> Result<T, SandboxError> {
 fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
     if !spec.companions.is_empty() {
         return refuse("companions are not supported by this server");
-    }
-    if !spec.mounts.is_empty() || !spec.copies.is_empty() || !spec.tools.is_empty() {
-        return refuse("mounts, copies and builtin tools are not supported by this server");
     }
     if !spec.ports.is_empty() {
         return refuse("published ports are not supported by this server");

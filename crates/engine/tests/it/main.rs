@@ -19,6 +19,8 @@ mod networks;
 #[cfg(test)]
 mod node;
 #[cfg(test)]
+mod paths;
+#[cfg(test)]
 mod sandboxes;
 #[cfg(test)]
 mod siblings;
