@@ -5,6 +5,7 @@ pub(crate) mod create;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod exec;
+pub(crate) mod image;
 pub(crate) mod key;
 pub(crate) mod logs;
 pub(crate) mod ps;

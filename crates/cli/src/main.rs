@@ -2,6 +2,7 @@
 
 mod arguments;
 mod commands;
+mod locks;
 mod output;
 mod outputs;
 mod private;
@@ -44,6 +45,8 @@ enum Command {
     Events(commands::events::Events),
     /// Show what a command wrote.
     Logs(commands::logs::Logs),
+    /// Bring images here, list them and take them away.
+    Image(commands::image::Image),
     /// Create, list and revoke API keys.
     Key(commands::key::Key),
     /// Say what this machine can do, what is missing, and the fix.
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Rm(rm) => rm.run(),
         Command::Events(events) => events.run(),
         Command::Logs(logs) => logs.run(),
+        Command::Image(image) => image.run(),
         Command::Key(key) => key.run(),
         Command::Doctor(doctor) => doctor.run(),
     };

@@ -35,7 +35,7 @@ use isolate::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
-use crate::output::complain;
+use crate::{locks, output::complain};
 
 /// What the daemon is given by the spawner.
 #[derive(Debug)]
@@ -65,6 +65,9 @@ enum ToldOfSocket {
 /// Starts the daemon beside this process, and becomes the spawner. Returns when both are done.
 pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCode> {
     raise_descriptor_limit()?;
+    if !is_private && !locks::wait_until_free(&locks::of_data(&config.data))? {
+        bail!("{} is in use by another ringfence process", config.data.display());
+    }
     let is_root = rustix::process::geteuid().is_root();
     let instance = instance_name();
     // Before the daemon is started: it belongs in the same cgroup as the spawner.
@@ -194,6 +197,7 @@ fn open_socket(config: &Config, is_private: bool) -> anyhow::Result<Agbox> {
     };
     let server = rustix::process::geteuid().as_raw();
     if let Some(path) = &config.agbox.socket {
+        wait_for_socket(path);
         let socket = socket::open(path, group).context("cannot open the agbox socket")?;
         return Ok(Agbox::Open { socket, server });
     }
@@ -201,10 +205,19 @@ fn open_socket(config: &Config, is_private: bool) -> anyhow::Result<Agbox> {
         let reason = "XDG_RUNTIME_DIR is not set, and neither is agbox.socket".to_owned();
         return Ok(Agbox::Missing { reason });
     };
+    let path = Path::new(&runtime).join(socket::BELOW_RUNTIME_DIRECTORY);
+    wait_for_socket(&path);
     // Nobody asked for this one by name, so that the server is of use without it.
-    match socket::open(&Path::new(&runtime).join(socket::BELOW_RUNTIME_DIRECTORY), group) {
+    match socket::open(&path, group) {
         Ok(socket) => Ok(Agbox::Open { socket, server }),
         Err(error) => Ok(Agbox::Missing { reason: format!("{:#}", anyhow::Error::from(error)) }),
+    }
+}
+
+/// Gives a server that ends the time to let go of its socket. Opening says what is wrong otherwise.
+fn wait_for_socket(path: &Path) {
+    if let Err(error) = locks::wait_until_free(&locks::of_socket(path)) {
+        complain(&format!("{error:#}"));
     }
 }
 

@@ -6,6 +6,7 @@ use std::{process::ExitCode, time::Duration};
 use anyhow::Context as _;
 use client::{
     ClientError,
+    address::Address,
     sandboxes::{
         Sandboxes,
         events::Next,
@@ -31,11 +32,13 @@ pub(crate) fn block_on(
 
 /// Connects to the server, or says how to have one.
 pub(crate) async fn connect(server: &Server) -> anyhow::Result<Sandboxes> {
+    Ok(Sandboxes::connect(&address(server).await?, &server.key()?).await?)
+}
+
+/// Returns where the server is, which answers there.
+pub(crate) async fn address(server: &Server) -> anyhow::Result<Address> {
     let address = server.address()?;
-    if !address.answers().await {
-        return no_server(server);
-    }
-    Ok(Sandboxes::connect(&address, &server.key()?).await?)
+    if address.answers().await { Ok(address) } else { no_server(server) }
 }
 
 fn no_server<T>(server: &Server) -> anyhow::Result<T> {
@@ -84,6 +87,7 @@ fn advice(code: &str, name: &str) -> Option<String> {
         "UNAUTHENTICATED" => {
             "set RINGFENCE_API_KEY to a valid key; `ringfence key create NAME` makes one".to_owned()
         }
+        "IMAGE_IN_USE" => "`ringfence ps` shows the sandboxes, with their images".to_owned(),
         "IMAGE_REQUIRED" => "name an image, such as --image host".to_owned(),
         _ => return None,
     })
@@ -141,6 +145,7 @@ fn arrived(waited: Result<Sandbox, ClientError>, goal: State) -> anyhow::Result<
 fn progress(next: &Next) -> Option<String> {
     match next {
         Next::Broken { .. } => Some("the connection broke; connecting again".to_owned()),
+        Next::Progress(event) => Some(format!("{} {}", event.phase, event.reason)),
         Next::Event(event) => {
             let Event { kind, phase, .. } = event.as_ref();
             let words = kind.trim_start_matches("SANDBOX_").to_lowercase().replace('_', " ");

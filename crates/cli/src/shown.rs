@@ -83,12 +83,17 @@ pub(crate) fn table(sandboxes: &[Sandbox], now: Timestamp) -> Vec<String> {
             .map(|cell| plain(&cell))
         }))
         .collect();
+    columns(&rows)
+}
+
+/// Writes rows as columns that are as wide as they must be.
+pub(crate) fn columns<const COUNT: usize>(rows: &[[String; COUNT]]) -> Vec<String> {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
     };
-    let widths: Vec<usize> = (0..6).map(width).collect();
-    let line = |row: &[String; 6]| {
+    let widths: Vec<usize> = (0..COUNT).map(width).collect();
+    let line = |row: &[String; COUNT]| {
         let cells = row.iter().zip(&widths);
         let cells: String = cells.map(|(cell, width)| format!("{cell:<width$}  ")).collect();
         cells.trim_end().to_owned()
@@ -110,7 +115,7 @@ fn failure(error: &Failure) -> String {
 }
 
 /// Labels and errors may hold what programs wrote, and nobody's terminal is theirs to drive.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let shown = |it: char| if it.is_control() { char::REPLACEMENT_CHARACTER } else { it };
     text.chars().map(shown).collect()
 }

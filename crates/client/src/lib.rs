@@ -5,6 +5,8 @@
 pub mod address;
 pub mod admin;
 pub mod executions;
+mod grpc;
+pub mod images;
 pub mod sandboxes;
 
 use std::io;

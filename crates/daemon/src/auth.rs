@@ -14,6 +14,7 @@ use axum::{
 use store::{
     Store, StoreError,
     keys::{ApiKey, KeyHash, KeyId, Revocation, Role},
+    sandboxes::Health,
 };
 use tokio::sync::watch;
 
@@ -49,6 +50,11 @@ struct Holder {
 }
 
 impl Keyring {
+    /// Says whether the store behind the keys, which is that of everything, still takes writes.
+    pub(crate) fn store_health(&self) -> Health {
+        self.inner.store.health()
+    }
+
     /// Reads all keys of the store.
     pub async fn open(store: Store) -> Result<Self, StoreError> {
         let keys = store.keys().await?;

@@ -424,6 +424,7 @@ impl Shared {
 async fn forget_the_old(shared: Weak<Shared>) {
     const OFTEN: Duration = Duration::from_mins(1);
     const AT_ONCE: u32 = 1000;
+    let steady = clock::Steady::begin();
     loop {
         let Some(keep) = shared.upgrade().map(|shared| shared.settings.defaults.keep_deleted)
         else {
@@ -433,7 +434,7 @@ async fn forget_the_old(shared: Weak<Shared>) {
         let Some(shared) = shared.upgrade() else { return };
         let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
         shared.tidy_images().await;
-        let before = Timestamp::from_millis(clock::now().as_millis().saturating_sub(keep));
+        let before = Timestamp::from_millis(steady.now().as_millis().saturating_sub(keep));
         match shared.store.purge_sandboxes(before, AT_ONCE).await {
             Ok(forgotten) if forgotten.is_empty() => {}
             Ok(forgotten) => tracing::info!(count = forgotten.len(), "forgot deleted sandboxes"),

@@ -91,3 +91,29 @@ pub enum EventKind {
         message: String,
     },
 }
+
+impl EventKind {
+    /// Says whether somebody used the sandbox by this.
+    pub const fn is_use(&self) -> bool {
+        match self {
+            Self::Ready
+            | Self::BecameActive
+            | Self::Thawed
+            | Self::ExecStarted { .. }
+            | Self::ExecEnded { .. } => true,
+            Self::Accepted
+            | Self::Preparing { .. }
+            | Self::Failed(_)
+            | Self::StopRequested(_)
+            | Self::Stopped(_)
+            | Self::ResumeAccepted
+            | Self::DeleteRequested(_)
+            | Self::Deleted(_)
+            | Self::BecameIdle
+            | Self::Frozen(_)
+            | Self::EndsSoon { .. }
+            | Self::CompanionReady { .. }
+            | Self::CompanionFailed { .. } => false,
+        }
+    }
+}

@@ -273,10 +273,12 @@ impl Life {
     /// Takes over what an event says besides the phase.
     fn note(&mut self, event: &Event) {
         let at = event.occurred_at;
+        if event.kind.is_use() {
+            self.last_used_at = at;
+        }
         match &event.kind {
             EventKind::Ready | EventKind::BecameActive | EventKind::Thawed => {
                 self.suspended_for = None;
-                self.last_used_at = at;
             }
             EventKind::StopRequested(reason)
             | EventKind::Stopped(reason)
@@ -287,11 +289,9 @@ impl Life {
             }
             EventKind::ExecStarted { exec } => {
                 self.running.insert(exec.clone(), at);
-                self.last_used_at = at;
             }
             EventKind::ExecEnded { exec, .. } => {
                 self.running.remove(exec);
-                self.last_used_at = at;
             }
             EventKind::Preparing { images, .. } => self.images.extend(images.clone()),
             EventKind::Accepted

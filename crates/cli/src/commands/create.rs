@@ -21,6 +21,7 @@ use crate::{
   ringfence create --image host --name demo
   ringfence create --image host --label team=a --memory 512m --cpus 0.5 --idle 1h
   NAME=$(ringfence create --image host) && ringfence exec $NAME -- uname -a
+  ringfence create --image docker.io/library/python:3.12 --name py
   ringfence create --image host --name web -- python3 -m http.server
 
 JSON: one object {sandbox_id, state, image, labels, created_at, state_changed_at,
@@ -29,7 +30,8 @@ last_event_sequence, error_code, error_message}.
 Exit codes: 0 when it is ready, or accepted with --no-wait; 130 and 143 if the wait was
 interrupted (the sandbox goes on); 125 if it could not be made.")]
 pub(crate) struct Create {
-    /// What it is made of: host is this machine's own programs, read-only
+    /// What it is made of: host is this machine's own programs, read-only; else the name of an
+    /// image, such as docker.io/library/python:3.12, which is pulled if it is not here
     #[arg(long)]
     image: String,
     /// Its name, 4 to 200 letters, digits, - and _; given once and never again

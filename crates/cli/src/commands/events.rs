@@ -74,6 +74,8 @@ impl Events {
                 Some(Next::Broken { after }) => {
                     complain(&format!("the connection broke; going on after event {after}"));
                 }
+                // It is not among the events.
+                Some(Next::Progress(_)) => {}
                 Some(Next::Event(event)) => {
                     self.show(&event)?;
                     let is_last = event.sequence >= sandbox.sequence && !self.follow;

@@ -25,6 +25,7 @@ use tokio::{
 use toml::{Table, Value};
 
 use crate::{
+    locks,
     output::say,
     private,
     processes::{self, Handed},
@@ -71,6 +72,9 @@ pub(crate) struct Serve {
     /// Be the worker that unpacks images: the spawner has made this process for it.
     #[arg(long, hide = true)]
     as_image_worker: bool,
+    /// Wait until nobody holds this lock, and end.
+    #[arg(long, hide = true, value_name = "FILE")]
+    wait_for_lock: Option<PathBuf>,
     /// Serve one `ringfence run`: keep nothing, tell where we are on standard output, and end
     /// with standard input.
     #[arg(long, hide = true, conflicts_with_all = ["listen", "data", "print_config"])]
@@ -81,6 +85,10 @@ impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         if self.as_image_worker {
             images::worker::run()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if let Some(lock) = &self.wait_for_lock {
+            locks::block_until_free(lock)?;
             return Ok(ExitCode::SUCCESS);
         }
         if let Some(numbers) = &self.as_daemon {

@@ -130,11 +130,7 @@ impl Server {
 
     /// Returns the process that clients talk to: a child of the one that was started.
     pub(crate) fn daemon(&self) -> u32 {
-        let is_daemon = |pid: &u32| {
-            std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|line| line.contains("--as-daemon"))
-        };
-        child_pids(self.child.id()).into_iter().find(is_daemon).unwrap()
+        daemon_of(self.child.id())
     }
 
     /// Returns how much of the machine's memory the daemon has now.
@@ -212,7 +208,16 @@ pub(crate) fn children(pid: u32) -> Vec<OwnedFd> {
     child_pids(pid).into_iter().map(open_process).collect()
 }
 
-fn open_process(pid: u32) -> OwnedFd {
+/// Returns the daemon of this spawner.
+pub(crate) fn daemon_of(spawner: u32) -> u32 {
+    let is_daemon = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.contains("--as-daemon"))
+    };
+    child_pids(spawner).into_iter().find(is_daemon).unwrap()
+}
+
+pub(crate) fn open_process(pid: u32) -> OwnedFd {
     pidfd_open(Pid::from_raw(pid.try_into().unwrap()).unwrap(), PidfdFlags::empty()).unwrap()
 }
 

@@ -4,6 +4,9 @@
 mod agbox;
 mod command;
 mod descriptors;
+mod faults;
+mod images;
+mod keeper;
 mod key;
 mod run;
 mod sandboxes;

@@ -2,80 +2,19 @@
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    ops::{Deref, DerefMut},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
 
-use crate::command::{Said, Server, call, read_rest, read_until, ringfence, signal};
-
-/// A server whose sandboxes are removed with it, also when the test fails: they would go on.
-struct Keeper(Server);
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.0.end();
-        let removed = harness::remove_sandboxes(&self.0.data.path().join("sandboxes"));
-        assert!(removed.is_ok() || std::thread::panicking(), "{removed:?}");
-    }
-}
-
-impl Deref for Keeper {
-    type Target = Server;
-
-    fn deref(&self) -> &Server {
-        &self.0
-    }
-}
-
-impl DerefMut for Keeper {
-    fn deref_mut(&mut self) -> &mut Server {
-        &mut self.0
-    }
-}
+use crate::{
+    command::{Said, call, read_rest, read_until, ringfence, signal},
+    keeper::Keeper,
+};
 
 impl Keeper {
-    fn start() -> Self {
-        Self(Server::start())
-    }
-
-    /// Starts a server and makes a sandbox, `demo`.
-    fn with_demo() -> Self {
-        let keeper = Self::start();
-        assert_eq!(keeper.ask(&["create", "--image", "host", "--name", "demo"]).out, "demo\n");
-        keeper
-    }
-
-    /// Returns the command, pointed at this server by the environment.
-    fn ringfence(&self, arguments: &[&str]) -> Command {
-        self.pointed(ringfence(arguments))
-    }
-
-    fn pointed(&self, mut command: Command) -> Command {
-        command.env("RINGFENCE_URL", &self.url).env("RINGFENCE_DATA", self.data());
-        command
-    }
-
-    fn ask(&self, arguments: &[&str]) -> Said {
-        self.ringfence(arguments).output().unwrap().into()
-    }
-
-    fn key(&self) -> String {
-        std::fs::read_to_string(self.data.path().join("admin.key")).unwrap().trim().to_owned()
-    }
-
-    fn begin(&self, arguments: &[&str]) -> Child {
-        self.ringfence(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    }
-
     fn shell(&self, script: &str) -> Said {
         self.ask(&["exec", "demo", "--", "sh", "-c", script])
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        let said = self.ask(&[arguments, &["--json"]].concat());
-        serde_json::from_str(&said.out).map_err(|error| format!("{error}: {said:?}")).unwrap()
     }
 
     /// Returns the type of every event of `demo`.

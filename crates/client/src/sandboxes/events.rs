@@ -39,6 +39,8 @@ struct Stream {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     Event(Box<Event>),
+    /// How far something has come. It is told once, to whoever is there, and has no sequence.
+    Progress(Box<Event>),
     /// The connection broke after this sequence. Whoever goes on misses nothing.
     Broken {
         after: u64,
@@ -64,6 +66,9 @@ impl Events {
                 Ok(Some(event)) => {
                     self.away = Away::default();
                     let event = Event::from(event);
+                    if event.sequence == 0 {
+                        return Ok(Some(Next::Progress(Box::new(event))));
+                    }
                     // What was told before the connection broke is not told again.
                     if event.sequence > self.last {
                         self.last = event.sequence;
@@ -162,7 +167,7 @@ impl Sandboxes {
             if let Some(next) = &next {
                 saw(next);
             }
-            if !matches!(next, Some(Next::Broken { .. })) {
+            if matches!(next, Some(Next::Event(_)) | None) {
                 let lost = || saw(&Next::Broken { after: now.sequence });
                 now = patiently(async || self.get(&now.name).await, lost).await?;
             }
@@ -184,7 +189,7 @@ impl Sandboxes {
             if let Some(next) = &next {
                 saw(next);
             }
-            if !matches!(next, Some(Next::Broken { .. })) {
+            if matches!(next, Some(Next::Event(_)) | None) {
                 let lost = || saw(&Next::Broken { after: now.sequence });
                 now = patiently(async || self.get_exec(id).await, lost).await?;
             }

@@ -9,6 +9,7 @@ use axum::{
     routing::get,
 };
 use serde_json::{Value, json};
+use store::sandboxes::Health;
 
 use super::{App, problem::ApiError};
 use crate::serve::Phase;
@@ -27,6 +28,10 @@ async fn healthz() -> Json<Value> {
 
 /// Answers whether new work is taken.
 async fn readyz(State(app): State<App>) -> Result<Json<Value>, ApiError> {
+    if let Health::ReadOnly { report } = app.keyring.store_health() {
+        let message = format!("the store takes no more writes: {report}; start the server anew");
+        return Err(ApiError::new(ErrorCode::Unavailable, message));
+    }
     match *app.phase.borrow() {
         Phase::Serving => Ok(Json(json!({"status": "ready"}))),
         Phase::Draining | Phase::Closing => {

@@ -4,8 +4,10 @@
 //! What there is to do follows from the phase and from whether there is a body, never from how the
 //! sandbox got there. So a task that takes over after a crash is the same as one that went on.
 
+mod deadlines;
 mod execs;
 mod main_process;
+mod moments;
 
 use std::{
     future::Future,
@@ -20,9 +22,8 @@ use isolate::{
 };
 use model::{
     event::Sequence,
-    life::{EndCause, Failure, FailureCause, Phase, SuspendReason},
+    life::{Failure, FailureCause, Phase, SuspendReason},
     sandbox::{Request, Sandbox, Wake},
-    spec::Suspend,
     transition::{Answer, Observation, Transition},
     units::Timestamp,
 };
@@ -42,6 +43,7 @@ use super::{
 use crate::images::{ImageError, Progress};
 use execs::Execs;
 use main_process::MainProcess;
+use moments::Moments;
 
 /// What somebody wants of the sandbox.
 #[derive(Debug)]
@@ -121,6 +123,7 @@ pub(super) struct Actor {
     /// Until when its processes may take to stop.
     stop_until: Option<Instant>,
     last_at: Timestamp,
+    moments: Moments,
     /// The store was closed under it.
     is_over: bool,
 }
@@ -150,6 +153,7 @@ impl Actor {
         let contact = Contact { asks: sender, progress: progress.subscribe() };
         shared.living().insert(sandbox.id.clone(), contact);
         let last_at = sandbox.life.phase_since.max(sandbox.life.last_used_at);
+        let moments = Moments::of(&sandbox.life, clock::now());
         let actor = Self {
             shared: Arc::clone(shared),
             sandbox,
@@ -163,6 +167,7 @@ impl Actor {
             materials: Materials::default(),
             stop_until: None,
             last_at,
+            moments,
             is_over: false,
         };
         shared.tasks.start("sandbox", actor.run());
@@ -424,7 +429,7 @@ impl Actor {
                         self.carry_out(&ask.request, &transition).await;
                         break Ok(Some(transition));
                     }
-                    Err(StoreError::Stale { current }) => self.sandbox = *current,
+                    Err(StoreError::Stale { current }) => self.become_current(*current),
                     Err(StoreError::Conflict { .. }) => break Err(SandboxError::ExecExists),
                     Err(error) => break Err(error.into()),
                 },
@@ -520,6 +525,7 @@ impl Actor {
             other => other,
         };
         recorded?;
+        self.moments.follow(&self.sandbox.life, &transition);
         self.sandbox.life = transition.life().clone();
         for event in transition.events() {
             self.last_at = self.last_at.max(event.occurred_at);
@@ -537,7 +543,7 @@ impl Actor {
         while let Some(transition) = self.sandbox.observe(observation.clone(), self.now()) {
             match self.record(transition).await {
                 Ok(_) => break,
-                Err(StoreError::Stale { current }) => self.sandbox = *current,
+                Err(StoreError::Stale { current }) => self.become_current(*current),
                 Err(StoreError::Closed) => return self.is_over = true,
                 Err(error) => {
                     tracing::error!(sandbox = %self.sandbox.id, %error, "cannot keep an event");
@@ -558,66 +564,15 @@ impl Actor {
         }
     }
 
+    /// Somebody else changed the sandbox; when, is known by the time of day alone.
+    fn become_current(&mut self, current: Sandbox) {
+        self.moments = Moments::of(&current.life, clock::now());
+        self.sandbox = current;
+    }
+
     /// Clocks may be set back; what happened later is never told as earlier.
     fn now(&self) -> Timestamp {
         clock::now().max(self.last_at)
-    }
-
-    /// Returns when something is to be done although nothing happens.
-    fn deadline(&self) -> Option<Instant> {
-        match self.phase() {
-            Phase::Stopping => self.stop_until,
-            Phase::Stopped => {
-                Some(Instant::now() + self.left_of(self.shared.settings.defaults.keep_stopped))
-            }
-            Phase::Active | Phase::Idle => {
-                let is_unused = self.sandbox.life.running.is_empty();
-                let idle_end = if is_unused { self.idle_end() } else { None };
-                [idle_end, self.main.deadline()].into_iter().flatten().min()
-            }
-            _ => None,
-        }
-    }
-
-    fn idle_end(&self) -> Option<Instant> {
-        let idle = self.sandbox.spec.idle?;
-        let unused = self.since(self.sandbox.life.last_used_at);
-        Some(Instant::now() + idle.after.saturating_sub(unused))
-    }
-
-    /// Returns what is left of the time that it may be in its phase.
-    fn left_of(&self, time: Duration) -> Duration {
-        time.saturating_sub(self.since(self.sandbox.life.phase_since))
-    }
-
-    fn since(&self, then: Timestamp) -> Duration {
-        let passed = self.now().as_millis() - then.as_millis();
-        Duration::from_millis(u64::try_from(passed).unwrap_or(0))
-    }
-
-    async fn time_is_up(&mut self) {
-        if self.phase() == Phase::Stopping {
-            tracing::warn!(sandbox = %self.sandbox.id, "did not stop in time, and is ended");
-            return self.let_go(Presence::Remains);
-        }
-        if self.phase() == Phase::Stopped {
-            if self.left_of(self.shared.settings.defaults.keep_stopped).is_zero() {
-                self.ask_ourselves(Request::Delete(EndCause::CleanupTtl)).await;
-            }
-            return;
-        }
-        self.start_main_again().await;
-        let Some(idle) = self.sandbox.spec.idle else { return };
-        if !self.sandbox.life.running.is_empty()
-            || self.idle_end().is_some_and(|end| end > Instant::now())
-        {
-            return;
-        }
-        let request = match idle.then {
-            Suspend::Stop => Request::Stop(SuspendReason::Idle),
-            Suspend::Freeze => Request::Freeze(SuspendReason::Idle),
-        };
-        self.ask_ourselves(request).await;
     }
 
     async fn ask_ourselves(&mut self, request: Request) {

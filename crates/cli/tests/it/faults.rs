@@ -1,0 +1,9 @@
+//! Faults of the machine while a real server runs real sandboxes. The table of all rows is
+//! `docs/faults.md`.
+
+mod disk;
+mod ground;
+mod locks;
+mod processes;
+mod time;
+mod torn;

@@ -1,0 +1,101 @@
+//! Processes of the server that are killed, stopped, or die again and again.
+
+use std::fs;
+
+use rustix::process::{Signal, pidfd_send_signal};
+
+use super::ground::{Ground, is_root};
+use crate::command::{gone, open_process, ringfence};
+
+/// F06: taking over can be broken off as often as one likes.
+#[test]
+fn f06_a_server_that_dies_while_it_takes_over_leaves_everything_for_the_next() {
+    let mut ground = Ground::new();
+    ground.start();
+    ground.create("demo");
+    let script = "echo $$ >&2; for i in $(seq 1 200); do echo $i; sleep 0.02; done; exit 7";
+    let exec = ground.detach("demo", script);
+    let before = ground.events("demo");
+    ground.kill();
+    for _ in 0..5 {
+        let mut dying = ringfence(&[]);
+        dying.env("RF_FAILPOINT", "c.connected");
+        // It may come to serving before it dies.
+        if ground.try_start(dying).is_ok() {
+            let mut server = ground.take_server();
+            server.wait().unwrap();
+        }
+    }
+    ground.start();
+    assert_eq!(ground.events("demo")[..before.len()], before);
+    let numbers: String = (1..=200).map(|number| format!("{number}\n")).collect();
+    assert_eq!(ground.output(&exec), numbers);
+    let events = ground.events("demo");
+    assert_eq!(events.len(), before.len() + 1, "{events:?}");
+    assert_eq!(events.last().unwrap()["exit_code"], 7);
+}
+
+/// F08: the kernel may kill the daemon for its memory; a sandbox has a limit of its own.
+#[test]
+fn f08_a_sandbox_is_not_in_the_memory_of_the_daemon_and_outlives_it() {
+    if !is_root() {
+        return;
+    }
+    let mut ground = Ground::new();
+    ground.start();
+    ground.create("demo");
+    let exec = ground.detach("demo", "for i in $(seq 1 50); do echo $i; sleep 0.02; done");
+    ground.shell("demo", "true");
+    let sandbox = ground.only_sandbox().file_name().unwrap().to_string_lossy().into_owned();
+    // By the tree of the controller, or of all of them.
+    let memory = |pid: &str| {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let of_memory = |line: &&str| line.contains(":memory:") || line.starts_with("0::");
+        groups.lines().find(of_memory).map(str::to_owned)
+    };
+    let of_daemon = memory(&ground.daemon().to_string()).unwrap();
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let groups = processes.filter_map(|entry| memory(&entry.file_name().to_string_lossy()));
+    let own: Vec<String> = groups.filter(|group| group.contains(&sandbox)).collect();
+    assert!(!own.is_empty() && !own.contains(&of_daemon), "{own:?} {of_daemon}");
+
+    let daemon = open_process(ground.daemon());
+    pidfd_send_signal(&daemon, Signal::KILL).unwrap();
+    let mut server = ground.take_server();
+    server.wait().unwrap();
+    assert!(gone(&daemon));
+    ground.start();
+    assert_eq!(ground.output(&exec).lines().count(), 50);
+    assert_eq!(ground.state("demo"), "READY");
+}
+
+/// F10: not even PID 1 of the sandbox can be ended from inside.
+#[test]
+fn f10_a_sandbox_cannot_end_its_own_supervisor() {
+    let mut ground = Ground::new();
+    ground.start();
+    ground.create("demo");
+    ground.shell("demo", "kill -9 1; kill -TERM 1; kill -SEGV 1");
+    assert_eq!(ground.shell("demo", "echo here").out, "here\n");
+    assert_eq!(ground.state("demo"), "READY");
+}
+
+/// F11: a daemon that stood still catches up with what happened meanwhile.
+#[test]
+fn f11_a_daemon_that_stood_still_tells_what_happened_meanwhile() {
+    let mut ground = Ground::new();
+    ground.start();
+    ground.create("demo");
+    let exec = ground.detach("demo", "for i in $(seq 1 50); do echo $i; sleep 0.02; done; exit 7");
+    let daemon = open_process(ground.daemon());
+    pidfd_send_signal(&daemon, Signal::STOP).unwrap();
+    let log = ground.only_sandbox().join(format!("out/{exec}.stdout.log"));
+    super::ground::must(std::process::Command::new("timeout").args(["20", "sh", "-c"]).args([
+        "until [ \"$(tail -n 1 \"$0\")\" = 50 ]; do sleep 0.05; done",
+        log.to_str().unwrap(),
+    ]));
+    pidfd_send_signal(&daemon, Signal::CONT).unwrap();
+    assert_eq!(ground.output(&exec).lines().count(), 50);
+    let events = ground.events("demo");
+    assert_eq!(events.last().unwrap()["exit_code"], 7, "{events:?}");
+}

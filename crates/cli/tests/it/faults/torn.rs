@@ -1,0 +1,121 @@
+//! Files that a crash has left torn, or a disk damaged.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+use super::{
+    disk::kill_all,
+    ground::{Ground, is_root, must},
+};
+
+/// The folder of the sandbox in which this command was started.
+fn folder_of(ground: &Ground, exec: &str) -> PathBuf {
+    let all = fs::read_dir(ground.data.join("sandboxes")).unwrap();
+    let mut folders = all.map(|entry| entry.unwrap().path());
+    let log = format!("out/{exec}.stdout.log");
+    folders.find(|folder| folder.join(&log).exists()).unwrap()
+}
+
+fn name(folder: &Path) -> String {
+    folder.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+fn cut(path: &Path, bytes: u64) {
+    let file = File::options().write(true).open(path).unwrap();
+    let length = file.metadata().unwrap().len();
+    file.set_len(length - bytes).unwrap();
+}
+
+/// Returns how the last command of a sandbox ended.
+fn end(ground: &Ground, sandbox: &str) -> (Value, Value) {
+    let events = ground.events(sandbox);
+    let end = events.iter().rev().find(|event| event["event_type"] == "EXEC_FAILED").unwrap();
+    (end["exit_code"].clone(), end["error_code"].clone())
+}
+
+/// F13: how a command ended is in the journal of its supervisor, or is said to be unknown.
+#[test]
+fn f13_of_a_torn_journal_only_what_is_whole_is_believed() {
+    if !is_root() {
+        return;
+    }
+    let mut ground = Ground::new();
+    ground.start();
+    let (mut folders, mut execs) = (Vec::new(), Vec::new());
+    for sandbox in ["whole", "torn"] {
+        ground.create(sandbox);
+        let exec = ground.detach(sandbox, "sleep 3; exit 7");
+        // Its folder is there when it has run once.
+        ground.shell(sandbox, "true");
+        folders.push(folder_of(&ground, &exec));
+        execs.push(exec);
+    }
+    ground.kill();
+    for folder in &folders {
+        wait_for_record(&folder.join("journal"));
+    }
+    kill_all(&folders.iter().map(|folder| name(folder)).collect::<Vec<_>>());
+    cut(&folders[1].join("journal"), 3);
+    ground.start();
+    for exec in &execs {
+        // Returns when the end is known.
+        ground.ask(&["logs", exec, "--follow"]);
+    }
+    assert_eq!(end(&ground, "whole"), (7.into(), "EXEC_RUN_FAILED".into()));
+    let (code, reason) = end(&ground, "torn");
+    assert_eq!(reason, "SUPERVISOR_LOST", "{code}");
+    assert_ne!(code, 7);
+}
+
+/// Waits until a journal grows no more: a command that ended is written down at once.
+fn wait_for_record(journal: &Path) {
+    let length = || fs::metadata(journal).unwrap().len();
+    let before = length();
+    let mut watch = Command::new("timeout");
+    watch
+        .args(["10", "sh", "-c"])
+        .arg("until [ $(stat -c %s \"$0\") -gt \"$1\" ]; do sleep 0.05; done");
+    must(watch.arg(journal).arg(before.to_string()));
+}
+
+/// F14: a record that cannot be trusted is left alone with its processes; the others are served.
+#[test]
+fn f14_a_damaged_record_is_told_and_neither_guessed_nor_ended() {
+    if !is_root() {
+        return;
+    }
+    let mut ground = Ground::new();
+    ground.start();
+    ground.create("good");
+    ground.create("spoiled");
+    let exec = ground.detach("spoiled", "while :; do echo alive; sleep 0.05; done");
+    ground.shell("spoiled", "true");
+    let folder = folder_of(&ground, &exec);
+    ground.stop();
+    let script = "import sqlite3, sys\n\
+                  store = sqlite3.connect(sys.argv[1])\n\
+                  change = \"UPDATE sandboxes SET life = replace(life, 'active', 'frozen') WHERE id = ?\"\n\
+                  assert store.execute(change, (sys.argv[2],)).rowcount == 1\n\
+                  store.commit()\n";
+    let mut python = Command::new("/usr/bin/python3");
+    let store = fs::read_dir(&ground.data).unwrap().map(|entry| entry.unwrap().path());
+    let store = store.into_iter().find(|path| path.extension().is_some_and(|it| it == "db"));
+    must(python.args(["-c", script]).arg(store.unwrap()).arg(name(&folder)));
+    ground.start();
+    assert_eq!(ground.shell("good", "echo here").out, "here\n");
+    assert!(ground.log().contains("the record of a sandbox is damaged"), "{}", ground.log());
+    let refused = ground.shell("spoiled", "true");
+    assert_eq!(refused.code, Some(125), "{refused:?}");
+    let log = folder.join(format!("out/{exec}.stdout.log"));
+    let before = fs::metadata(&log).unwrap().len();
+    must(Command::new("timeout").args(["10", "sh", "-c"]).args([
+        "until [ $(stat -c %s \"$0\") -gt \"$1\" ]; do sleep 0.05; done",
+        log.to_str().unwrap(),
+        &before.to_string(),
+    ]));
+}

@@ -1,0 +1,100 @@
+//! Calls of gRPC, by the main port: the connection, the key, and what went wrong.
+
+use std::{error::Error as _, io, time::Duration};
+
+use tonic::{
+    Code, Request, Status,
+    metadata::{Ascii, MetadataValue},
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::{self, Channel, Endpoint},
+};
+use tonic_types::StatusExt as _;
+
+use crate::{ClientError, address::Address};
+
+/// No answer takes longer. The server has the same bound.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A peer that does not answer for so long is gone.
+const ALIVE: Duration = Duration::from_secs(20);
+
+pub(crate) type Connection = InterceptedService<Channel, Bearer>;
+
+/// Connects. The key is looked at with the first call.
+pub(crate) async fn connect(address: &Address, key: &str) -> Result<Connection, ClientError> {
+    let url = format!("http://{}", address.authority());
+    let not_a_url = |_| ClientError::Url { url: url.clone() };
+    let endpoint = Endpoint::from_shared(url.clone()).map_err(not_a_url)?;
+    let endpoint = endpoint.connect_timeout(CONNECT);
+    let endpoint = endpoint.http2_keep_alive_interval(ALIVE).keep_alive_timeout(ALIVE);
+    let bearer = Bearer::new(key)?;
+    let channel = endpoint.connect().await;
+    let channel = channel.map_err(|error| unreachable(url, &error))?;
+    Ok(InterceptedService::new(channel, bearer))
+}
+
+pub(crate) fn within<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(DEADLINE);
+    request
+}
+
+/// Adds the key to every call.
+#[derive(Clone)]
+pub(crate) struct Bearer(MetadataValue<Ascii>);
+
+impl Bearer {
+    fn new(key: &str) -> Result<Self, ClientError> {
+        let value = MetadataValue::try_from(format!("Bearer {key}"));
+        let mut value = value.map_err(|_not_visible| ClientError::Key)?;
+        value.set_sensitive(true);
+        Ok(Self(value))
+    }
+}
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        request.metadata_mut().insert("authorization", self.0.clone());
+        Ok(request)
+    }
+}
+
+/// Says why there is no connection in the kernel's words, if it was the kernel who said no.
+fn unreachable(url: String, error: &transport::Error) -> ClientError {
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        if let Some(error) = next.downcast_ref::<io::Error>() {
+            let source = error
+                .raw_os_error()
+                .map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+            return ClientError::Connect { url, source };
+        }
+        cause = next.source();
+    }
+    ClientError::Connect { url, source: io::Error::other("it does not speak HTTP/2") }
+}
+
+impl From<Status> for ClientError {
+    /// A status with a reason is the server's word; one without says nothing of what was done.
+    fn from(status: Status) -> Self {
+        match status.get_details_error_info() {
+            Some(info) if status.code() != Code::Unavailable => {
+                Self::Refused { code: info.reason, message: status.message().to_owned() }
+            }
+            _ => Self::Broken { cause: root_cause(&status) },
+        }
+    }
+}
+
+/// The outer errors say no more than that there is an inner one.
+fn root_cause(status: &Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut next = status.source();
+    while let Some(cause) = next {
+        text = cause.to_string();
+        next = cause.source();
+    }
+    text
+}

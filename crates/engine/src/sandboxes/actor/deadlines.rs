@@ -1,0 +1,60 @@
+//! What happens to a sandbox because time has passed.
+
+use model::{
+    life::{EndCause, Phase, SuspendReason},
+    sandbox::Request,
+    spec::Suspend,
+};
+use tokio::time::Instant;
+
+use super::{Actor, Presence};
+
+impl Actor {
+    /// Returns when something is to be done although nothing happens.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.phase() {
+            Phase::Stopping => self.stop_until,
+            Phase::Stopped => Some(self.end_of_keeping()),
+            Phase::Active | Phase::Idle => {
+                let is_unused = self.sandbox.life.running.is_empty();
+                let idle_end = if is_unused { self.idle_end() } else { None };
+                [idle_end, self.main.deadline()].into_iter().flatten().min()
+            }
+            _ => None,
+        }
+    }
+
+    fn idle_end(&self) -> Option<Instant> {
+        Some(self.moments.unused_for(self.sandbox.spec.idle?.after))
+    }
+
+    /// Returns until when a stopped one is kept.
+    fn end_of_keeping(&self) -> Instant {
+        self.moments.in_phase_for(self.shared.settings.defaults.keep_stopped)
+    }
+
+    pub(super) async fn time_is_up(&mut self) {
+        if self.phase() == Phase::Stopping {
+            tracing::warn!(sandbox = %self.sandbox.id, "did not stop in time, and is ended");
+            return self.let_go(Presence::Remains);
+        }
+        if self.phase() == Phase::Stopped {
+            if self.end_of_keeping() <= Instant::now() {
+                self.ask_ourselves(Request::Delete(EndCause::CleanupTtl)).await;
+            }
+            return;
+        }
+        self.start_main_again().await;
+        let Some(idle) = self.sandbox.spec.idle else { return };
+        if !self.sandbox.life.running.is_empty()
+            || self.idle_end().is_some_and(|end| end > Instant::now())
+        {
+            return;
+        }
+        let request = match idle.then {
+            Suspend::Stop => Request::Stop(SuspendReason::Idle),
+            Suspend::Freeze => Request::Freeze(SuspendReason::Idle),
+        };
+        self.ask_ourselves(request).await;
+    }
+}
