@@ -182,9 +182,10 @@ impl Sandboxes {
         let shared = &self.shared;
         shared.machine.check(&spec)?;
         command::check_main(&spec)?;
-        materials::check(&shared.images, &spec)?;
+        let opened = paths::images_of(caller, &spec);
+        materials::check(&shared.images, &spec, &opened)?;
         let id = SandboxId::from_random(random()?);
-        let has_paths = paths::has_paths(&spec);
+        let has_paths = paths::has_paths(&spec) || !opened.is_empty();
         if has_paths {
             paths::grant(shared.machine.spawner(), caller, &id, &mut spec).await?;
         }

@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 pub struct Paths {
     pub mounts: Vec<HostMount>,
     pub copies: Vec<HostCopy>,
+    /// Files and folders that its images are in.
+    pub images: Vec<String>,
 }
 
 impl Paths {
-    pub fn is_empty(&self) -> bool {
-        self.mounts.is_empty() && self.copies.is_empty()
+    pub fn count(&self) -> usize {
+        self.mounts.len() + self.copies.len() + self.images.len()
     }
 }
 

@@ -25,6 +25,8 @@ pub enum SandboxOrder {
     /// Opens paths of the machine and writes down that the sandbox may have them, with the rights of
     /// who asks, each time it is made. With [`With::Peer`] his connection comes along.
     Grant { sandbox: String, with: With, paths: Paths },
+    /// Opens for reading what the sandbox was granted as a place of images.
+    OpenGranted { sandbox: String, path: String },
     /// Opens a file or folder for reading, with the rights of who asks.
     OpenPath { with: With, path: String },
 }

@@ -182,7 +182,8 @@ pub fn start_spawner_behind(
     // The child has a copy of its own, which stays open when it becomes the spawner.
     let copy = rustix::io::dup(door)?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.env(SANDBOXES, folder).env(DOOR, copy.as_raw_fd().to_string());
+    command.env(SANDBOXES, folder).env(IMAGES, folder.with_file_name("images"));
+    command.env(DOOR, copy.as_raw_fd().to_string());
     start(command)
 }
 

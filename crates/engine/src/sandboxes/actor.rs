@@ -254,7 +254,7 @@ impl Actor {
             (Presence::None, Phase::Provisioning) if !self.is_prepared() => {
                 let (spec, progress) = (self.sandbox.spec.clone(), self.progress.clone());
                 Some(Box::pin(async move {
-                    Done::Gathered(materials::gather(&shared.images, &spec, &progress).await)
+                    Done::Gathered(materials::gather(&shared, &id, &spec, &progress).await)
                 }))
             }
             (Presence::None, Phase::Provisioning | Phase::Resuming) => {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use isolate::{
-    paths::NoPath,
+    paths::{NoPath, Problem},
     plan::Broken,
     sandbox::{BodySpec, HostPaths, Image, SandboxAnswer, SandboxOrder, folder},
     supervisor::{
@@ -113,6 +113,21 @@ impl Machine {
 
     pub(super) fn spawner(&self) -> &Spawner {
         &self.spawner
+    }
+
+    /// Opens a place of images with the rights of who asked for the sandbox. None if it was not he who
+    /// is to open it.
+    pub(super) async fn open_granted(
+        &self,
+        id: &SandboxId,
+        path: String,
+    ) -> Result<Option<OwnedFd>, MachineError> {
+        let order = SandboxOrder::OpenGranted { sandbox: id.to_string(), path };
+        match self.spawner.sandbox(order).await? {
+            (SandboxAnswer::Path, fds) => Ok(fds.into_iter().next()),
+            (SandboxAnswer::NoPath(NoPath { problem: Problem::NotAllowed, .. }), _) => Ok(None),
+            (answer, _) => settle(answer).and(Err(MachineError::Confused)),
+        }
     }
 
     /// Refuses what cannot be made here.

@@ -16,8 +16,8 @@ use model::{
     spec::{self, SandboxSpec},
 };
 
-use super::{SandboxError, Sandboxes, tools};
-use crate::{EngineError, spawner::Spawner};
+use super::{SandboxError, Sandboxes, materials, tools};
+use crate::{EngineError, images::Reference, spawner::Spawner};
 
 /// Who asks for paths of the machine.
 #[derive(Clone, Debug)]
@@ -77,6 +77,7 @@ pub(super) async fn grant(
     let tools = tool_mounts(caller, spec)?;
     let first_tool = spec.mounts.len();
     let mut paths = wanted(spec);
+    paths.images = images_of(caller, spec).into_iter().map(|(_, path)| path).collect();
     paths.mounts.extend(tools.iter().map(|tool| tool.mount.clone()));
     check(spec, &paths)?;
     let (sandbox, with) = (sandbox.to_string(), caller.with());
@@ -92,6 +93,28 @@ pub(super) async fn grant(
         }
     }
     Ok(())
+}
+
+/// Returns the images that are files or folders which the caller himself opens, with their paths. Those
+/// of others are opened by the server, as far as the operator lets them be chosen.
+pub(super) fn images_of(caller: &Caller, spec: &SandboxSpec) -> Vec<(String, String)> {
+    match caller {
+        Caller::Peer { .. } => materials::names(spec)
+            .into_iter()
+            .filter_map(|name| Some((name.to_owned(), place_of(name.parse().ok()?)?)))
+            .collect(),
+        Caller::Stranger { .. } => Vec::new(),
+    }
+}
+
+/// Returns the path of an image that is a file or folder.
+pub(super) fn place_of(reference: Reference) -> Option<String> {
+    match reference {
+        Reference::Archive(path) | Reference::Layout { path, .. } => {
+            path.into_os_string().into_string().ok()
+        }
+        Reference::Host | Reference::Directory(_) | Reference::Registry(_) => None,
+    }
 }
 
 /// Whether a sandbox has anything of the machine.
@@ -146,13 +169,14 @@ fn wanted(spec: &SandboxSpec) -> Paths {
     Paths {
         mounts: spec.mounts.iter().map(mount).collect(),
         copies: spec.copies.iter().map(copy).collect(),
+        images: Vec::new(),
     }
 }
 
 /// Refuses what no sandbox can have, whatever is at its source.
 fn check(spec: &SandboxSpec, paths: &Paths) -> Result<(), SandboxError> {
-    let Paths { mounts, copies } = paths;
-    if mounts.len() + copies.len() > MAX_PATHS {
+    let Paths { mounts, copies, images } = paths;
+    if paths.count() > MAX_PATHS {
         return Err(invalid(&format!(
             "a sandbox has at most {MAX_PATHS} mounts and copies, those of its tools counted: \
              mount a folder that holds several"
@@ -160,7 +184,7 @@ fn check(spec: &SandboxSpec, paths: &Paths) -> Result<(), SandboxError> {
     }
     let of_mounts = mounts.iter().flat_map(|it| [&it.source, &it.target]);
     let of_copies = copies.iter().flat_map(|it| it.exclude.iter().chain([&it.source, &it.target]));
-    let length: usize = of_mounts.chain(of_copies).map(|text| text.len() + 8).sum();
+    let length: usize = of_mounts.chain(of_copies).chain(images).map(|text| text.len() + 8).sum();
     if length > MAX_TEXT {
         return Err(invalid(&format!(
             "paths and patterns of mounts and copies take {length} bytes, and may take {MAX_TEXT}"

@@ -12,6 +12,7 @@ use std::{
 };
 
 use engine::sandboxes::{Caller, SandboxError};
+use harness::imaging::{archived, saved, small_system};
 use model::{
     exec::ExecEnd,
     execution::Exit,
@@ -418,5 +419,26 @@ async fn tools_bring_what_is_there_of_the_callers_home() {
     let script = "cat ~/.npm/cache; ls -A ~";
     assert_eq!(server.run(&sandbox, script).await.1, "warm\n.npm\n");
     refused(create(&server, &caller, tools(&["claude"])).await, ".claude");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn an_image_in_a_file_is_opened_with_the_rights_of_who_asks() {
+    let (home, machine) = (Home::new(), Machine::new());
+    let server = home.start_behind(&machine.door).await;
+    let user = if is_root() { SOMEBODY } else { own_id() };
+    let file = machine.secret_of("image.tar", user);
+    fs::write(&file, archived(&saved(&small_system()))).unwrap();
+    let of_file = SandboxSpec { image: format!("tar:{}", text(&file)), ..host() };
+    let caller = if is_root() { machine.user(SOMEBODY) } else { machine.own() };
+    let sandbox = ready(&server, &caller, of_file.clone()).await;
+    assert_eq!(sandbox.life.images.len(), 1);
+    let refused_to = |created: Result<Sandbox, SandboxError>| {
+        assert!(matches!(created, Err(SandboxError::Image(_))), "{created:?}");
+    };
+    refused_to(create(&server, &Caller::nobody(), of_file.clone()).await);
+    if is_root() {
+        refused(create(&server, &machine.user(ANOTHER), of_file).await, "Permission denied");
+    }
     server.end().await;
 }

@@ -18,7 +18,7 @@ use rustix::{
 
 use super::{Settings, Spawner};
 use crate::{
-    paths::{Attach, BringIn, Kind, MAX_PATHS, Paths, With},
+    paths::{Attach, BringIn, Kind, MAX_PATHS, NoPath, Paths, Problem, With},
     plan::{Broken, INSIDE_USER, Identity, Step},
     sandbox::{BodySpec, HostPaths, SandboxAnswer, is_good_name},
     socket::PacketSocket,
@@ -88,7 +88,7 @@ impl Spawner {
         connection: Option<OwnedFd>,
     ) {
         let at = Broken::at(Step::HostPath);
-        if !is_good_name(&sandbox) || paths.mounts.len() + paths.copies.len() > MAX_PATHS {
+        if !is_good_name(&sandbox) || paths.count() > MAX_PATHS {
             return self.refuse_about_sandbox(ticket, at(Errno::INVAL));
         }
         match self.rights(with, connection) {
@@ -118,10 +118,26 @@ impl Spawner {
         }
     }
 
+    /// Opens a place of images that a sandbox was granted.
+    pub(super) fn open_granted(&mut self, ticket: u64, sandbox: &str, path: String) {
+        match self.granted(sandbox) {
+            Ok(Grant { rights, paths }) if paths.images.contains(&path) => {
+                self.open_paths(ticket, &rights, &What::One(path), Then::HandOver);
+            }
+            Ok(_) | Err(Errno::NOENT) => {
+                let no_path = NoPath { path, problem: Problem::NotAllowed };
+                self.answer(ticket, Ok((SandboxAnswer::NoPath(no_path), Vec::new())));
+            }
+            Err(errno) => self.refuse_about_sandbox(ticket, Broken::at(Step::HostPath)(errno)),
+        }
+    }
+
     /// Makes a sandbox, after the paths that it was granted are open.
     pub(super) fn make_with_paths(&mut self, ticket: u64, spec: Box<BodySpec>) {
         match self.granted(&spec.sandbox) {
             Ok(Grant { rights, paths }) => {
+                // Its images are here by now.
+                let paths = Paths { images: Vec::new(), ..paths };
                 // The sandbox has no users yet: owners are mapped when it has.
                 let copies = spec.paths == HostPaths::New;
                 let what = What::Trees { paths: paths.clone(), copies, owner: None };

@@ -185,6 +185,9 @@ impl Spawner {
             SandboxOrder::Grant { sandbox, with, paths } => {
                 return self.grant(ticket, sandbox, with, paths, connection);
             }
+            SandboxOrder::OpenGranted { sandbox, path } => {
+                return self.open_granted(ticket, &sandbox, path);
+            }
             SandboxOrder::OpenPath { with, path } => {
                 return self.open_path(ticket, with, path, connection);
             }

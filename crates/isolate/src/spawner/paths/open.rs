@@ -111,6 +111,10 @@ fn open_trees(
             Err(problem) => return Err(at(problem)),
         }
     }
+    for path in &paths.images {
+        let opened = as_person(rights, || open_one(rights, path));
+        opened.map_err(|problem| NoPath { path: path.clone(), problem })?;
+    }
     let mut of_copies = Vec::new();
     for copy in paths.copies.iter().filter(|_| copies) {
         let at = |problem| NoPath { path: copy.source.clone(), problem };
