@@ -5,6 +5,7 @@
 //! up. Init knows no business rules; it reports the step that broke and ends.
 
 mod copies;
+mod hosts;
 mod image;
 pub(crate) mod launch;
 mod memory;

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use model::{
-    ids::SandboxId,
     image::{HOST, UsedImage, UsedImages},
     sandbox::Sandbox,
     spec::{SandboxSpec, Variables},
@@ -38,15 +37,14 @@ pub(super) fn check(
 /// Brings every image of a sandbox here. The listener hears of one after the other.
 pub(super) async fn gather(
     shared: &Shared,
-    sandbox: &SandboxId,
-    spec: &SandboxSpec,
+    sandbox: &Sandbox,
     listener: &Listener,
 ) -> Result<Materials, ImageError> {
     let mut materials = Materials::default();
-    for name in names(spec) {
+    for name in names(&sandbox.spec) {
         let mut wanted: Wanted = name.parse()?;
         if let Some(path) = paths::place_of(wanted.reference.clone()) {
-            let opened = shared.machine.open_granted(sandbox, path).await;
+            let opened = shared.machine.open_granted(&sandbox.id, path).await;
             wanted.opened = opened.map_err(|error| unreadable(name, &error))?;
         }
         match shared.images.get(wanted, listener).await? {
@@ -92,6 +90,9 @@ fn used(image: &Image) -> Result<UsedImage, ImageError> {
         layers: image.layer_names(),
         env: run.env.iter().filter_map(variable).collect::<Variables>(),
         command: run.entrypoint.iter().chain(&run.cmd).cloned().collect(),
+        entrypoint: run.entrypoint.clone(),
+        user: run.user.clone(),
+        working_directory: run.working_dir.clone(),
     })
 }
 

@@ -7,6 +7,8 @@ mod bombs;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
+mod companions;
+#[cfg(test)]
 mod containment;
 #[cfg(test)]
 mod executions;
@@ -20,6 +22,8 @@ mod networks;
 mod node;
 #[cfg(test)]
 mod paths;
+#[cfg(test)]
+mod ports;
 #[cfg(test)]
 mod sandboxes;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::{fs::Mode, io::Errno};
 
-use super::{image, paths, privileges, report, root};
+use super::{hosts, image, paths, privileges, report, root};
 use crate::{
     plan::{Broken, Step},
     sandbox::SandboxPlan,
@@ -73,6 +73,7 @@ fn build(plan: &SandboxPlan, fds: &Descriptors) -> Result<(), Broken> {
         let identity = plan.rights.identity;
         image::build(&plan.masked, identity, &fds.root, &fds.files, &fds.layers)?;
     }
+    hosts::set(&plan.hosts).map_err(Broken::at(Step::Root))?;
     let network = Broken::at(Step::Network);
     rustix::system::sethostname(plan.hostname.as_bytes()).map_err(&network)?;
     sys::net::bring_loopback_up().map_err(&network)?;

@@ -114,6 +114,8 @@ impl Ground {
             max_open_files: 1024,
             image: Image::Layers(layers.iter().map(ToString::to_string).collect()),
             paths: HostPaths::None,
+            beside: None,
+            hosts: Vec::new(),
         };
         let (answer, fds) = self.order(SandboxOrder::Make(Box::new(spec)));
         let SandboxAnswer::Body { .. } = answer else { panic!("{answer:?}") };
@@ -266,6 +268,8 @@ fn a_layer_that_is_not_there_or_has_a_strange_name_is_refused() {
             max_open_files: 1024,
             image: Image::Layers(vec![name.to_owned()]),
             paths: HostPaths::None,
+            beside: None,
+            hosts: Vec::new(),
         };
         let (answer, _) = ground.order(SandboxOrder::Make(Box::new(spec)));
         assert!(matches!(answer, SandboxAnswer::Failed { .. }), "{name}: {answer:?}");

@@ -17,7 +17,7 @@ use crate::{
     failpoint,
     identity::{disk_map, map_ids, sandbox_map},
     plan::{Broken, Identity, Rights, Rlimits, Step},
-    sandbox::{BodySpec, Image, MAX_LAYERS, SandboxAnswer, SandboxPlan, is_good_name},
+    sandbox::{BodySpec, Image, MAX_LAYERS, SandboxAnswer, SandboxPlan, is_good_name, sandbox_of},
     socket::PacketSocket,
     spawner::{IdRange, Spawner, make, paths::Brought},
     sys::{self, process::Fork},
@@ -39,7 +39,8 @@ impl Spawner {
         let at = Broken::at(Step::Plan);
         let identity = self.identity();
         let sandboxes = self.sandboxes.as_mut().ok_or_else(|| at(Errno::NOSYS))?;
-        if !is_good_name(&spec.sandbox) {
+        let is_companion = sandbox_of(&spec.sandbox) != spec.sandbox;
+        if !is_good_name(&spec.sandbox) || is_companion != spec.beside.is_some() {
             return Err(at(Errno::INVAL));
         }
         if sandboxes.living.contains_key(&spec.sandbox) {
@@ -90,8 +91,16 @@ impl Spawner {
             brought.map_owner(block).map_err(Broken::at(Step::HostPath))?;
         }
         let (ours, theirs) = PacketSocket::pair().map_err(&at)?;
-        let map = sandbox_map(self.identity(), made.block.unwrap_or_default());
-        let (pid, pidfd) = make::fork(self, &theirs, &ours, &map)?;
+        let (pid, pidfd) = match &spec.beside {
+            None => {
+                let map = sandbox_map(self.identity(), made.block.unwrap_or_default());
+                make::fork(self, &theirs, &ours, &map)?
+            }
+            Some(body) => {
+                let body = sandboxes.living.get(body).ok_or_else(|| at(Errno::SRCH))?;
+                make::fork_beside(self, &theirs, &ours, &body.pidfd)?
+            }
+        };
         failpoint::pass("c.supervisor_spawned");
         let sent = self
             .write_marks(spec, made, pid)
@@ -138,6 +147,7 @@ impl Spawner {
             secret: spec.secret.clone(),
             hostname: spec.hostname.clone(),
             masked: make::masked(),
+            hosts: spec.hosts.clone(),
             rights: Rights {
                 limits: Rlimits {
                     open_files: spec.max_open_files.into(),
@@ -213,11 +223,16 @@ impl Sandboxes {
     }
 
     fn reserve(&mut self, spec: &BodySpec, identity: Identity) -> Result<Made, Broken> {
-        let block = match identity {
-            Identity::Apart => {
+        let block = match (identity, &spec.beside) {
+            (Identity::Apart, None) => {
                 Some(self.blocks.take().ok_or(Broken { step: Step::Fork, errno: libc::EAGAIN })?)
             }
-            Identity::Shared => None,
+            (Identity::Apart, Some(body)) => {
+                let gone = Broken { step: Step::Fork, errno: libc::ESRCH };
+                let block = self.living.get(body).ok_or(gone)?.block;
+                block.inspect(|block| self.blocks.take_this(*block))
+            }
+            (Identity::Shared, _) => None,
         };
         let made = self.cgroups.as_ref().map(|cgroups| {
             // What a server that was killed has left half made is in the way.
