@@ -27,7 +27,8 @@ use isolate::{
     plan::Exit,
     socket::PacketSocket,
     spawner::{
-        Daemon, IdRange, ImageSettings, SandboxSettings, Settings, Spawner, enter_user_namespace,
+        Daemon, Door, IdRange, ImageSettings, SandboxSettings, Settings, Spawner,
+        enter_user_namespace,
     },
     sys,
 };
@@ -89,6 +90,11 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
         Agbox::Open { socket, .. } => Some((socket.path.clone(), socket.lock.try_clone()?)),
         Agbox::Missing { .. } | Agbox::Unwanted => None,
     };
+    // Without it nobody's rights but the daemon's own count for paths of the machine.
+    let door = match &agbox {
+        Agbox::Open { socket, .. } => Door::of(&socket.listener).ok(),
+        Agbox::Missing { .. } | Agbox::Unwanted => None,
+    };
     let pid = start_daemon(config, theirs.into_fd(), agbox, user, is_private)?;
     if !is_root {
         enter_user_namespace()?;
@@ -98,6 +104,7 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
         folder: config.sandboxes_folder(),
         layers: config.images_folder().join("layers"),
         daemon: user,
+        door,
     });
     let ids = is_root.then_some(IdRange::DEFAULT);
     let images = (!is_private).then(|| ImageSettings {

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     io,
-    os::fd::OwnedFd,
+    os::fd::{BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -108,6 +108,15 @@ impl Spawner {
 
     /// Gives an order about a sandbox and returns the answer.
     pub(crate) async fn sandbox(&self, order: SandboxOrder) -> Result<Answered, EngineError> {
+        self.sandbox_with(order, &[]).await
+    }
+
+    /// The same, with descriptors that the order needs.
+    pub(crate) async fn sandbox_with(
+        &self,
+        order: SandboxOrder,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Answered, EngineError> {
         let (answer, answered) = oneshot::channel();
         if *self.shared.gone.borrow() {
             return Err(EngineError::SpawnerGone);
@@ -119,7 +128,7 @@ impl Spawner {
             state.asked.insert(ticket, answer);
             ticket
         };
-        self.order(&Order::Sandbox { ticket, order }).await?;
+        self.order_with(&Order::Sandbox { ticket, order }, fds).await?;
         answered.await.map_err(|_gone| EngineError::SpawnerGone)
     }
 
@@ -184,11 +193,15 @@ impl Spawner {
     }
 
     async fn order(&self, order: &Order) -> Result<(), EngineError> {
+        self.order_with(order, &[]).await
+    }
+
+    async fn order_with(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> Result<(), EngineError> {
         let packet = wire::encode(order).map_err(EngineError::InitConfused)?;
         self.shared
             .socket
             .async_io(Interest::WRITABLE, |socket| {
-                Ok(socket.send(&packet, &[], SendFlags::DONTWAIT)?)
+                Ok(socket.send(&packet, fds, SendFlags::DONTWAIT)?)
             })
             .await
             .map_err(EngineError::Socket)

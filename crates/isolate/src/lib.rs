@@ -6,6 +6,7 @@
 //! nothing of executions, languages, the store or the wire.
 
 mod identity;
+pub mod paths;
 pub mod plan;
 pub mod posture;
 pub mod sandbox;

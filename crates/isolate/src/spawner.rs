@@ -5,6 +5,7 @@
 mod ids;
 mod image_worker;
 mod make;
+mod paths;
 mod posture;
 mod process;
 mod sandboxes;
@@ -12,6 +13,7 @@ mod zygote;
 
 pub use ids::IdRange;
 pub use image_worker::{IMAGE_FOLDER, ImageSettings, WORKER_SOCKET};
+pub use paths::Door;
 pub use process::{Daemon, enter_user_namespace};
 pub use sandboxes::SandboxSettings;
 
@@ -173,13 +175,16 @@ impl Spawner {
         settings: &Settings,
         cgroups: Result<Cgroups, CgroupError>,
     ) -> Result<Self, SpawnerError> {
+        let machine =
+            paths::machine_mounts(settings).map_err(doing("find the machine's mounts"))?;
         sys::process::unshare_mounts().map_err(doing("make a mount namespace"))?;
         let private = rustix::mount::MountPropagationFlags::PRIVATE
             | rustix::mount::MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).map_err(doing("make mounts private"))?;
         let posture = posture::of(&cgroups, settings.ids);
         let sandboxes = settings.sandboxes.as_ref();
-        let sandboxes = sandboxes.map(|s| Sandboxes::open(s, cgroups.as_ref().ok())).transpose()?;
+        let sandboxes =
+            sandboxes.map(|s| Sandboxes::open(s, cgroups.as_ref().ok(), machine)).transpose()?;
         let template = Template::build(&settings.scratch)?;
         template.add_file(ZYGOTE_LIBRARY, init_image::ZYGOTE)?;
         Ok(Self {
@@ -271,7 +276,7 @@ impl Spawner {
                 // The daemon is of this very build; an order that cannot be read means that it
                 // was taken over, and then it gets nothing more.
                 Ok(Some(packet)) => match wire::decode(&packet.bytes) {
-                    Ok(order) => self.obey(order)?,
+                    Ok(order) => self.obey(order, packet.fds)?,
                     Err(_) => return Ok(false),
                 },
             }
@@ -279,7 +284,7 @@ impl Spawner {
         }
     }
 
-    fn obey(&mut self, order: Order) -> Result<(), SpawnerError> {
+    fn obey(&mut self, order: Order, fds: Vec<OwnedFd>) -> Result<(), SpawnerError> {
         match order {
             Order::AddFile { path, content } => Ok(self.template.add_file(&path, &content)?),
             Order::StartZygote { zygote, program } => self.start_zygote(zygote, program),
@@ -298,7 +303,7 @@ impl Spawner {
                 Ok(())
             }
             Order::Sandbox { ticket, order } => {
-                self.obey_about_sandbox(ticket, order);
+                self.obey_about_sandbox(ticket, order, fds);
                 Ok(())
             }
             Order::StartImageWorker { ticket } => {
@@ -470,6 +475,7 @@ impl Spawner {
             daemon.note(pid, status);
         }
         self.worker_ended(pid, status);
+        self.opener_ended(pid);
         self.image_worker_ended(pid);
         let slot = self.slots.iter().find(|(_, slot)| slot.pid == Some(pid));
         match slot.map(|(number, _)| *number) {

@@ -8,8 +8,9 @@ use std::{
 };
 
 use isolate::{
+    paths::{NoPath, Problem},
     plan::Broken,
-    sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder, companion_name, folder},
+    sandbox::{BodySpec, HostPaths, Image, SandboxAnswer, SandboxOrder, companion_name, folder},
     supervisor::{
         journal::{self, Record},
         wire::Secret,
@@ -19,13 +20,16 @@ use isolate::{
 use model::{
     ids::{ExecId, SandboxId},
     image::HOST,
+    life::Phase,
     sandbox::Sandbox,
     spec::{Companion, Protocol, Resources, SandboxSpec},
 };
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
-use super::{Defaults, SandboxError, Settings, group::Group, link::Link, ports::MAX_PORTS};
+use super::{
+    Defaults, SandboxError, Settings, group::Group, link::Link, paths::has_paths, ports::MAX_PORTS,
+};
 use crate::{
     EngineError,
     posture::{Identity, Limits, Posture},
@@ -44,6 +48,9 @@ impl fmt::Debug for Key {
 
 /// How long a supervisor may take to say that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long it may take if it has files to copy first.
+const COPIED_WITHIN: Duration = Duration::from_mins(10);
 
 /// The most companions that one sandbox has.
 const MAX_COMPANIONS: usize = 16;
@@ -70,8 +77,10 @@ pub(super) enum MachineError {
     Engine(#[from] EngineError),
     #[error("cannot make the sandbox: {0}")]
     Broken(#[from] Broken),
-    #[error("its supervisor was not ready within {READY_WITHIN:?}")]
-    NotInTime,
+    #[error("its supervisor was not ready within {0:?}")]
+    NotInTime(Duration),
+    #[error("cannot give the sandbox a path of the machine: {0}")]
+    NoPath(#[from] NoPath),
     #[error("cannot set the limits of the sandbox")]
     Limits(#[source] io::Error),
     #[error("cannot talk to its supervisor")]
@@ -110,6 +119,25 @@ impl Machine {
             key: settings.key.clone(),
             has_limits: matches!(posture.limits, Limits::Cgroups { .. }),
             has_users: posture.identity == Identity::Apart,
+        }
+    }
+
+    pub(super) fn spawner(&self) -> &Spawner {
+        &self.spawner
+    }
+
+    /// Opens a place of images with the rights of who asked for the sandbox. None if it was not he who
+    /// is to open it.
+    pub(super) async fn open_granted(
+        &self,
+        id: &SandboxId,
+        path: String,
+    ) -> Result<Option<OwnedFd>, MachineError> {
+        let order = SandboxOrder::OpenGranted { sandbox: id.to_string(), path };
+        match self.spawner.sandbox(order).await? {
+            (SandboxAnswer::Path, fds) => Ok(fds.into_iter().next()),
+            (SandboxAnswer::NoPath(NoPath { problem: Problem::NotAllowed, .. }), _) => Ok(None),
+            (answer, _) => settle(answer).and(Err(MachineError::Confused)),
         }
     }
 
@@ -178,6 +206,11 @@ impl Machine {
             max_processes: defaults.processes,
             max_open_files: defaults.open_files,
             image: image_of(sandbox)?,
+            paths: match sandbox.life.phase {
+                _ if !has_paths(&sandbox.spec) => HostPaths::None,
+                Phase::Resuming => HostPaths::Again,
+                _ => HostPaths::New,
+            },
             beside: body.beside,
             hosts: body.hosts,
         };
@@ -190,13 +223,15 @@ impl Machine {
         let group = Group::new(cgroup, fds.collect())?;
         group.limit(&sandbox.spec.resources, defaults).map_err(MachineError::Limits)?;
         let control = Control::from_fd(control).map_err(MachineError::Link)?;
-        match timeout(READY_WITHIN, control.receive()).await {
+        let within = if sandbox.spec.copies.is_empty() { READY_WITHIN } else { COPIED_WITHIN };
+        match timeout(within, control.receive()).await {
             Ok(report) => match report? {
                 Report::Ready => {}
                 Report::Broken(broken) => return Err(broken.into()),
+                Report::NoPath(no_path) => return Err(no_path.into()),
                 Report::Exited { .. } => return Err(MachineError::Confused),
             },
-            Err(_elapsed) => return Err(MachineError::NotInTime),
+            Err(_elapsed) => return Err(MachineError::NotInTime(within)),
         }
         self.connect(&name)
     }
@@ -206,10 +241,7 @@ impl Machine {
         match self.look(name).await? {
             (SandboxAnswer::Body { .. }, _) => Ok(Found::Link(self.connect(name)?)),
             (SandboxAnswer::NoBody { rebooted }, _) => Ok(Found::Nothing { rebooted }),
-            (
-                SandboxAnswer::Done | SandboxAnswer::List { .. } | SandboxAnswer::Failed { .. },
-                _,
-            ) => Err(MachineError::Confused),
+            _ => Err(MachineError::Confused),
         }
     }
 
@@ -287,10 +319,7 @@ impl Machine {
         let (answer, _) = self.spawner.sandbox(SandboxOrder::List).await?;
         match settle(answer)? {
             SandboxAnswer::List { sandboxes } => Ok(sandboxes),
-            SandboxAnswer::Body { .. }
-            | SandboxAnswer::NoBody { .. }
-            | SandboxAnswer::Done
-            | SandboxAnswer::Failed { .. } => Err(MachineError::Confused),
+            _ => Err(MachineError::Confused),
         }
     }
 
@@ -367,6 +396,7 @@ fn image_of(sandbox: &Sandbox) -> Result<Image, MachineError> {
 fn settle(answer: SandboxAnswer) -> Result<SandboxAnswer, MachineError> {
     match answer {
         SandboxAnswer::Failed { broken } => Err(broken.into()),
+        SandboxAnswer::NoPath(no_path) => Err(no_path.into()),
         other => Ok(other),
     }
 }
@@ -388,9 +418,6 @@ fn refuse<T>(what: &str) -> Result<T, SandboxError> {
 fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
     if spec.companions.len() > MAX_COMPANIONS {
         return refuse(&format!("a sandbox has at most {MAX_COMPANIONS} companions"));
-    }
-    if !spec.mounts.is_empty() || !spec.copies.is_empty() || !spec.tools.is_empty() {
-        return refuse("mounts, copies and builtin tools are not supported by this server");
     }
     if spec.ports.iter().any(|port| port.protocol != Protocol::Tcp) {
         return refuse("this server publishes ports of TCP only");

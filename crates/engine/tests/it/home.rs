@@ -1,6 +1,6 @@
 //! A node with sandboxes: its data directory, and what is started over it, once or again.
 
-use std::{path::PathBuf, time::Duration};
+use std::{os::unix::net::UnixListener, path::PathBuf, time::Duration};
 
 use engine::{
     Engine, Settings, images,
@@ -8,7 +8,8 @@ use engine::{
     posture::Limits,
     sandboxes::{self, Defaults, Key, Sandboxes, Started},
 };
-use harness::{SpawnerProcess, remove_sandboxes, start_spawner_of_sandboxes};
+use harness::{SpawnerProcess, remove_sandboxes, start_spawner_behind, start_spawner_of_sandboxes};
+use isolate::socket::PacketSocket;
 use model::{
     event::{EventKind, Sequence},
     exec::{ExecEnd, ExecState},
@@ -64,7 +65,21 @@ impl Home {
     }
 
     pub(crate) async fn start_with(&self, defaults: Defaults) -> Server {
-        let (socket, spawner) = start_spawner_of_sandboxes(&self.folder()).unwrap();
+        let spawner = start_spawner_of_sandboxes(&self.folder()).unwrap();
+        self.start_over(spawner, defaults).await
+    }
+
+    /// Starts a server whose callers connect to this socket.
+    pub(crate) async fn start_behind(&self, door: &UnixListener) -> Server {
+        let spawner = start_spawner_behind(&self.folder(), door).unwrap();
+        self.start_over(spawner, Defaults::default()).await
+    }
+
+    async fn start_over(
+        &self,
+        (socket, spawner): (PacketSocket, SpawnerProcess),
+        defaults: Defaults,
+    ) -> Server {
         let languages = Languages::installed().only(&["shell"]);
         let settings = Settings { languages, ..Settings::default() };
         let engine = Engine::start(settings, socket.into_fd()).await.unwrap();

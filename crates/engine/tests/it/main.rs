@@ -21,6 +21,8 @@ mod networks;
 #[cfg(test)]
 mod node;
 #[cfg(test)]
+mod paths;
+#[cfg(test)]
 mod ports;
 #[cfg(test)]
 mod sandboxes;

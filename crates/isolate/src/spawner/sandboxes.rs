@@ -17,13 +17,17 @@ use rustix::{
     process::{Pid, Signal, WaitStatus, pidfd_send_signal},
 };
 
-use super::{About, Spawner, SpawnerError, doing, ids::Blocks};
+use super::{
+    About, Door, Spawner, SpawnerError, doing,
+    ids::Blocks,
+    paths::{Brought, Opening},
+};
 use crate::{
     cgroup::{Cgroups, Places},
     failpoint,
     init::exit_of,
     plan::{Broken, Exit, Step},
-    sandbox::{SandboxAnswer, SandboxOrder, is_good_name},
+    sandbox::{HostPaths, SandboxAnswer, SandboxOrder, is_good_name},
     sys::{self, process::Fork},
     wire::Notice,
 };
@@ -39,6 +43,8 @@ pub struct SandboxSettings {
     pub layers: PathBuf,
     /// The user who talks to supervisors. `None`: the one user who runs the server.
     pub daemon: Option<u32>,
+    /// Where callers of this machine connect. Without it nobody's rights but the daemon's count.
+    pub door: Option<Door>,
 }
 
 /// Every sandbox that has a supervisor.
@@ -46,7 +52,7 @@ pub struct SandboxSettings {
 pub(super) struct Sandboxes {
     folder: Folder,
     layers: PathBuf,
-    daemon: Option<u32>,
+    pub(super) daemon: Option<u32>,
     /// Where new ones get their control groups.
     cgroups: Option<Cgroups>,
     blocks: Blocks,
@@ -59,6 +65,11 @@ pub(super) struct Sandboxes {
     waiting: HashMap<String, Vec<(u64, Then)>>,
     /// Processes that remove files, and which order each is for.
     workers: HashMap<Pid, u64>,
+    /// Processes that open paths of the machine.
+    pub(super) opening: HashMap<Pid, Opening>,
+    /// Where these paths are looked up, if not in the spawner's own mounts.
+    pub(super) machine: Option<OwnedFd>,
+    pub(super) door: Option<Door>,
 }
 
 /// A sandbox whose supervisor lives, or is about to be cleared away.
@@ -82,6 +93,7 @@ impl Sandboxes {
     pub(super) fn open(
         settings: &SandboxSettings,
         cgroups: Option<&Cgroups>,
+        machine: Option<OwnedFd>,
     ) -> Result<Self, SpawnerError> {
         let folder = Folder::open(&settings.folder).map_err(doing("open the sandboxes' folder"))?;
         let name = folder.lasting_name().map_err(doing("name the sandboxes' cgroups"))?;
@@ -98,7 +110,19 @@ impl Sandboxes {
             next_number: 0,
             waiting: HashMap::new(),
             workers: HashMap::new(),
+            opening: HashMap::new(),
+            machine,
+            door: settings.door,
         })
+    }
+
+    pub(super) fn folder_of(&self, sandbox: &str) -> Result<OwnedFd, Errno> {
+        self.folder.sandbox(sandbox)
+    }
+
+    /// Opens the folder of a sandbox, which is made if it is not there.
+    pub(super) fn make_folder_of(&self, sandbox: &str) -> Result<OwnedFd, Errno> {
+        self.folder.make_sandbox(sandbox)
     }
 
     fn names(&self) -> Vec<String> {
@@ -146,9 +170,27 @@ impl Spawner {
         Ok(())
     }
 
-    pub(super) fn obey_about_sandbox(&mut self, ticket: u64, order: SandboxOrder) {
+    pub(super) fn obey_about_sandbox(
+        &mut self,
+        ticket: u64,
+        order: SandboxOrder,
+        fds: Vec<OwnedFd>,
+    ) {
+        let connection = fds.into_iter().next();
         let at_once = match order {
-            SandboxOrder::Make(spec) => self.make_sandbox(&spec),
+            SandboxOrder::Make(spec) if spec.paths != HostPaths::None => {
+                return self.make_with_paths(ticket, spec);
+            }
+            SandboxOrder::Make(spec) => self.make_sandbox(&spec, Brought::default()),
+            SandboxOrder::Grant { sandbox, with, paths } => {
+                return self.grant(ticket, sandbox, with, paths, connection);
+            }
+            SandboxOrder::OpenGranted { sandbox, path } => {
+                return self.open_granted(ticket, &sandbox, path);
+            }
+            SandboxOrder::OpenPath { with, path } => {
+                return self.open_path(ticket, with, path, connection);
+            }
             SandboxOrder::Open { sandbox } => self.open_sandbox(&sandbox),
             SandboxOrder::End { sandbox } => return self.end_sandbox(&sandbox, ticket, Then::Keep),
             SandboxOrder::Remove { sandbox } => {
@@ -159,7 +201,15 @@ impl Spawner {
                 Ok((SandboxAnswer::List { sandboxes }, Vec::new()))
             }
         };
-        match at_once {
+        self.answer(ticket, at_once);
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        ticket: u64,
+        answer: Result<(SandboxAnswer, Vec<OwnedFd>), Broken>,
+    ) {
+        match answer {
             Ok((answer, fds)) => self.post(&Notice::Sandbox { ticket, answer }, fds),
             Err(broken) => self.refuse_about_sandbox(ticket, broken),
         }
@@ -169,7 +219,7 @@ impl Spawner {
         self.post(&Notice::Sandbox { ticket, answer }, Vec::new());
     }
 
-    fn refuse_about_sandbox(&mut self, ticket: u64, broken: Broken) {
+    pub(super) fn refuse_about_sandbox(&mut self, ticket: u64, broken: Broken) {
         self.answer_about_sandbox(ticket, SandboxAnswer::Failed { broken });
     }
 
@@ -191,6 +241,7 @@ impl Spawner {
 
     /// Ends every process of a sandbox. What comes then is done when they are gone.
     fn end_sandbox(&mut self, name: &str, ticket: u64, then: Then) {
+        self.forget_opening(name);
         let Some(sandboxes) = self.sandboxes.as_mut().filter(|_| is_good_name(name)) else {
             let broken = Broken { step: Step::Plan, errno: libc::EINVAL };
             return self.refuse_about_sandbox(ticket, broken);

@@ -9,7 +9,7 @@ use std::{
 use harness::{SpawnerProcess, remove_sandboxes, start_spawner_of_sandboxes};
 use isolate::{
     plan::Exit,
-    sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder},
+    sandbox::{BodySpec, HostPaths, Image, SandboxAnswer, SandboxOrder},
     socket::PacketSocket,
     spawner::IdRange,
     supervisor::wire::{self as supervisor, Ask, End, Secret, Start, Tell, User},
@@ -113,6 +113,7 @@ impl Ground {
             max_processes: 100,
             max_open_files: 1024,
             image: Image::Layers(layers.iter().map(ToString::to_string).collect()),
+            paths: HostPaths::None,
             beside: None,
             hosts: Vec::new(),
         };
@@ -266,6 +267,7 @@ fn a_layer_that_is_not_there_or_has_a_strange_name_is_refused() {
             max_processes: 100,
             max_open_files: 1024,
             image: Image::Layers(vec![name.to_owned()]),
+            paths: HostPaths::None,
             beside: None,
             hosts: Vec::new(),
         };

@@ -84,10 +84,15 @@ impl Folder {
         Ok(folder)
     }
 
+    /// Opens the folder of a sandbox, which is made if it is not there.
+    pub(super) fn make_sandbox(&self, name: &str) -> Result<OwnedFd, Errno> {
+        make_folder(&self.0, name, 0o755)?;
+        self.sandbox(name)
+    }
+
     /// Makes what is missing of a sandbox, and opens it. The journal is empty and the socket new.
     pub(super) fn make(&self, name: &str, image: &Image, owners: Owners) -> Result<Parts, Errno> {
-        make_folder(&self.0, name, 0o755)?;
-        let sandbox = self.sandbox(name)?;
+        let sandbox = self.make_sandbox(name)?;
         make_folder(&sandbox, folder::OUTPUTS, 0o755)?;
         let outputs = openat(&sandbox, folder::OUTPUTS, DIRECTORY, Mode::empty())?;
         give(&outputs, owners.supervisor)?;

@@ -19,7 +19,7 @@ use crate::{
     plan::{Broken, Identity, Rights, Rlimits, Step},
     sandbox::{BodySpec, Image, MAX_LAYERS, SandboxAnswer, SandboxPlan, is_good_name, sandbox_of},
     socket::PacketSocket,
-    spawner::{IdRange, Spawner, make},
+    spawner::{IdRange, Spawner, make, paths::Brought},
     sys::{self, process::Fork},
     wire::{self, Command},
 };
@@ -31,9 +31,10 @@ struct Made {
 }
 
 impl Spawner {
-    pub(super) fn make_sandbox(
+    pub(in crate::spawner) fn make_sandbox(
         &mut self,
         spec: &BodySpec,
+        brought: Brought,
     ) -> Result<(SandboxAnswer, Vec<OwnedFd>), Broken> {
         let at = Broken::at(Step::Plan);
         let identity = self.identity();
@@ -47,7 +48,7 @@ impl Spawner {
         }
         let made = sandboxes.reserve(spec, identity)?;
         failpoint::pass("c.cgroup");
-        match self.start_supervisor(spec, &made) {
+        match self.start_supervisor(spec, &made, brought) {
             Ok((pidfd, mut fds)) => {
                 let files = made.groups.as_ref().map_or(Ok(Vec::new()), Lasting::files);
                 let files = files.map_err(Broken::at(Step::Cgroup))?;
@@ -72,6 +73,7 @@ impl Spawner {
         &self,
         spec: &BodySpec,
         made: &Made,
+        brought: Brought,
     ) -> Result<(OwnedFd, Vec<OwnedFd>), Broken> {
         let at = Broken::at(Step::Plan);
         let sandboxes = self.sandboxes.as_ref().ok_or_else(|| at(Errno::NOSYS))?;
@@ -85,6 +87,9 @@ impl Spawner {
             .make(&spec.sandbox, &spec.image, owners)
             .map_err(Broken::at(Step::Writable))?;
         failpoint::pass("c.dirs");
+        if let Some(block) = made.block {
+            brought.map_owner(block).map_err(Broken::at(Step::HostPath))?;
+        }
         let (ours, theirs) = PacketSocket::pair().map_err(&at)?;
         let (pid, pidfd) = match &spec.beside {
             None => {
@@ -100,7 +105,7 @@ impl Spawner {
         let sent = self
             .write_marks(spec, made, pid)
             .inspect(|()| failpoint::pass("c.supervisor_recorded"))
-            .and_then(|()| self.send_sandbox_plan(spec, made, &parts, &ours));
+            .and_then(|()| self.send_sandbox_plan(spec, made, &parts, brought, &ours));
         failpoint::pass("c.plan_sent");
         match sent {
             Ok(()) => Ok((pidfd, vec![ours.into_fd()])),
@@ -124,6 +129,7 @@ impl Spawner {
         spec: &BodySpec,
         made: &Made,
         parts: &files::Parts,
+        brought: Brought,
         control: &PacketSocket,
     ) -> Result<(), Errno> {
         let sandboxes = self.sandboxes.as_ref().ok_or(Errno::NOSYS)?;
@@ -134,6 +140,8 @@ impl Spawner {
         let [groups, own_groups] =
             made.groups.as_ref().map_or(Ok([Vec::new(), Vec::new()]), Lasting::procs)?;
         let leaves = made.groups.as_ref().map_or(Ok(None), Lasting::leaves)?;
+        let (mounts, mounted): (Vec<_>, Vec<_>) = brought.mounts.into_iter().unzip();
+        let (copies, copied): (Vec<_>, Vec<_>) = brought.copies.into_iter().unzip();
         let plan = SandboxPlan {
             sandbox: spec.sandbox.clone(),
             secret: spec.secret.clone(),
@@ -150,12 +158,16 @@ impl Spawner {
             },
             filter: sandboxes.filter.clone(),
             layers: layers.len(),
+            mounts,
+            copies,
             groups: groups.len(),
             has_leaves: leaves.is_some(),
         };
         let fds: Vec<BorrowedFd<'_>> = [&root, &files]
             .into_iter()
             .chain(&layers)
+            .chain(&mounted)
+            .chain(&copied)
             .chain([&parts.outputs, &parts.journal, &parts.socket])
             .chain(&groups)
             .chain(&own_groups)
