@@ -41,6 +41,8 @@ pub struct NewSandbox {
     pub memory: Option<String>,
     /// Cores, such as `0.5`.
     pub cpus: Option<String>,
+    /// How much it may write, such as `2g`.
+    pub disk: Option<String>,
     /// How long nobody may use it before it is stopped; zero is for ever.
     pub idle: Option<Duration>,
     /// The main process; without one, a process that waits.
@@ -95,6 +97,7 @@ impl Sandboxes {
             idle_ttl: idle_ttl.map_err(too_long)?,
             command: new.command,
             cpu_limit: new.cpus.unwrap_or_default(),
+            disk_limit: new.disk.unwrap_or_default(),
             memory_limit: new.memory.unwrap_or_default(),
             ..v1::CreateSpec::default()
         };

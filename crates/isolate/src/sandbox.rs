@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     plan::{Broken, Rights},
     supervisor::wire::Secret,
+    volume::{DiskLimit, Reason},
     wire::CgroupFile,
 };
 
@@ -23,6 +24,19 @@ pub enum SandboxOrder {
     List,
 }
 
+impl SandboxOrder {
+    /// Returns the sandbox that it is about, if about one.
+    pub fn sandbox(&self) -> Option<&str> {
+        match self {
+            Self::Make(spec) => Some(&spec.sandbox),
+            Self::Open { sandbox } | Self::End { sandbox } | Self::Remove { sandbox } => {
+                Some(sandbox)
+            }
+            Self::List => None,
+        }
+    }
+}
+
 /// What a sandbox is to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BodySpec {
@@ -32,6 +46,8 @@ pub struct BodySpec {
     pub max_processes: u32,
     pub max_open_files: u32,
     pub image: Image,
+    /// What it may write. It counts when its files are first made.
+    pub disk: DiskLimit,
 }
 
 /// What the root of a sandbox is made of.
@@ -84,6 +100,11 @@ pub enum SandboxAnswer {
     },
     Failed {
         broken: Broken,
+    },
+    /// It has no files: its volume cannot be made, opened or removed.
+    NoVolume {
+        reason: Reason,
+        said: String,
     },
 }
 

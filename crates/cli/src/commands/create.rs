@@ -49,6 +49,9 @@ pub(crate) struct Create {
     /// How many cores it may use, such as 2 or 0.5
     #[arg(long, value_name = "CORES")]
     cpus: Option<String>,
+    /// How much it may write, such as 512m or 2g [default: the server's]
+    #[arg(long, value_name = "SIZE")]
+    disk: Option<String>,
     /// Stop it when nobody has used it for so long; 0 is never [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = read_idle)]
     idle: Option<Duration>,
@@ -80,6 +83,7 @@ impl Create {
             env: self.env.into_iter().collect(),
             memory: self.memory,
             cpus: self.cpus,
+            disk: self.disk,
             idle: self.idle,
             command: self.command,
         };

@@ -9,6 +9,8 @@ mod calls;
 #[cfg(test)]
 mod containment;
 #[cfg(test)]
+mod disks;
+#[cfg(test)]
 mod executions;
 #[cfg(test)]
 mod home;

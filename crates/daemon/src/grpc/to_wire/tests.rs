@@ -250,6 +250,7 @@ fn every_failure_has_a_code_of_the_contract() {
         FailureCause::SupervisorLost,
         FailureCause::HostRebooted,
         FailureCause::NodeLost,
+        FailureCause::DiskFull,
     ]
     .map(failure_code);
     let expected = [
@@ -265,6 +266,7 @@ fn every_failure_has_a_code_of_the_contract() {
         "CONTAINER_NOT_RUNNING",
         "CONTAINER_NOT_RUNNING",
         "CONTAINER_NOT_RUNNING",
+        "SANDBOX_CREATE_FAILED",
     ];
     assert_eq!(codes, expected);
 }

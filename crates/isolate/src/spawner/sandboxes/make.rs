@@ -17,7 +17,7 @@ use crate::{
     failpoint,
     identity::{disk_map, map_ids, sandbox_map},
     plan::{Broken, Identity, Rights, Rlimits, Step},
-    sandbox::{BodySpec, Image, MAX_LAYERS, SandboxAnswer, SandboxPlan, is_good_name},
+    sandbox::{BodySpec, Image, MAX_LAYERS, SandboxAnswer, SandboxPlan},
     socket::PacketSocket,
     spawner::{IdRange, Spawner, make},
     sys::{self, process::Fork},
@@ -31,22 +31,18 @@ struct Made {
 }
 
 impl Spawner {
+    /// Makes a sandbox over its files, which are a detached mount.
     pub(super) fn make_sandbox(
         &mut self,
         spec: &BodySpec,
+        files: &OwnedFd,
     ) -> Result<(SandboxAnswer, Vec<OwnedFd>), Broken> {
         let at = Broken::at(Step::Plan);
         let identity = self.identity();
         let sandboxes = self.sandboxes.as_mut().ok_or_else(|| at(Errno::NOSYS))?;
-        if !is_good_name(&spec.sandbox) {
-            return Err(at(Errno::INVAL));
-        }
-        if sandboxes.living.contains_key(&spec.sandbox) {
-            return Err(at(Errno::EXIST));
-        }
         let made = sandboxes.reserve(spec, identity)?;
         failpoint::pass("c.cgroup");
-        match self.start_supervisor(spec, &made) {
+        match self.start_supervisor(spec, &made, files) {
             Ok((pidfd, mut fds)) => {
                 let files = made.groups.as_ref().map_or(Ok(Vec::new()), Lasting::files);
                 let files = files.map_err(Broken::at(Step::Cgroup))?;
@@ -71,18 +67,13 @@ impl Spawner {
         &self,
         spec: &BodySpec,
         made: &Made,
+        files: &OwnedFd,
     ) -> Result<(OwnedFd, Vec<OwnedFd>), Broken> {
         let at = Broken::at(Step::Plan);
         let sandboxes = self.sandboxes.as_ref().ok_or_else(|| at(Errno::NOSYS))?;
-        let owners = files::Owners {
-            supervisor: made.block,
-            on_disk: made.block.map(|_| IdRange::ON_DISK.first),
-            daemon: sandboxes.daemon,
-        };
-        let parts = sandboxes
-            .folder
-            .make(&spec.sandbox, &spec.image, owners)
-            .map_err(Broken::at(Step::Writable))?;
+        let owners = files::Owners { supervisor: made.block, daemon: sandboxes.daemon };
+        let parts =
+            sandboxes.folder.make(&spec.sandbox, owners).map_err(Broken::at(Step::Writable))?;
         failpoint::pass("c.dirs");
         let (ours, theirs) = PacketSocket::pair().map_err(&at)?;
         let map = sandbox_map(self.identity(), made.block.unwrap_or_default());
@@ -91,7 +82,7 @@ impl Spawner {
         let sent = self
             .write_marks(spec, made, pid)
             .inspect(|()| failpoint::pass("c.supervisor_recorded"))
-            .and_then(|()| self.send_sandbox_plan(spec, made, &parts, &ours));
+            .and_then(|()| self.send_sandbox_plan(spec, made, &parts, files, &ours));
         failpoint::pass("c.plan_sent");
         match sent {
             Ok(()) => Ok((pidfd, vec![ours.into_fd()])),
@@ -115,12 +106,13 @@ impl Spawner {
         spec: &BodySpec,
         made: &Made,
         parts: &files::Parts,
+        files: &OwnedFd,
         control: &PacketSocket,
     ) -> Result<(), Errno> {
         let sandboxes = self.sandboxes.as_ref().ok_or(Errno::NOSYS)?;
         let root = self.template.clone_tree()?;
         let users = made.block.map(users_of).transpose()?;
-        let files = own(&parts.files, users.as_ref())?;
+        give_to(files, users.as_ref())?;
         let layers = sandboxes.open_layers(&spec.image, users.as_ref())?;
         let [groups, own_groups] =
             made.groups.as_ref().map_or(Ok([Vec::new(), Vec::new()]), Lasting::procs)?;
@@ -143,7 +135,7 @@ impl Spawner {
             groups: groups.len(),
             has_leaves: leaves.is_some(),
         };
-        let fds: Vec<BorrowedFd<'_>> = [&root, &files]
+        let fds: Vec<BorrowedFd<'_>> = [&root, files]
             .into_iter()
             .chain(&layers)
             .chain([&parts.outputs, &parts.journal, &parts.socket])
@@ -159,15 +151,25 @@ impl Spawner {
 
 /// A folder as the sandbox's users see it.
 fn own(folder: &OwnedFd, users: Option<&OwnedFd>) -> Result<OwnedFd, Errno> {
+    let tree = detached(folder)?;
+    give_to(&tree, users)?;
+    Ok(tree)
+}
+
+/// A folder as a mount that is nowhere yet.
+pub(super) fn detached(folder: &OwnedFd) -> Result<OwnedFd, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree = open_tree(folder, "", flags)?;
+    open_tree(folder, "", flags)
+}
+
+/// Lets the sandbox's users have what is in a detached mount.
+fn give_to(tree: &OwnedFd, users: Option<&OwnedFd>) -> Result<(), Errno> {
     match users {
-        Some(users) => sys::mount::map_users(tree.as_fd(), users.as_fd())?,
-        None => sys::mount::make_plain(tree.as_fd())?,
+        Some(users) => sys::mount::map_users(tree.as_fd(), users.as_fd()),
+        None => sys::mount::make_plain(tree.as_fd()),
     }
-    Ok(tree)
 }
 
 /// Makes a user namespace that only says whose the files on disk are.
