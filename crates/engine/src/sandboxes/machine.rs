@@ -135,7 +135,8 @@ impl Machine {
             Err(_elapsed) => return Err(unavailable("the server is still looking for them")),
         };
         match (volumes, limit) {
-            (Volumes::None { why }, _) => Err(SandboxError::Unavailable(why)),
+            // It can be only when the server is started in another way.
+            (Volumes::None { why }, _) => refuse(&why),
             (Volumes::Held { kind: DiskKind::Unlimited, .. }, Some(_)) => refuse(NO_DISK_LIMIT),
             (_, Some(limit)) if limit < LEAST_DISK => {
                 refuse(&format!("a sandbox's disk_limit is at least {LEAST_DISK}"))

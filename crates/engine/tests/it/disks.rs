@@ -146,7 +146,7 @@ async fn without_any_kind_of_volumes_sandboxes_are_refused_and_the_server_serves
     // Volumes in memory alone, which nobody has allowed.
     let server = home.start_on(Some(DiskKind::Tmpfs), Defaults::default()).await;
     let refused = server.sandboxes.create(&tenant(), None, host()).await;
-    let Err(SandboxError::Unavailable(why)) = refused else { panic!("{refused:?}") };
+    let Err(SandboxError::Invalid(why)) = refused else { panic!("{refused:?}") };
     for part in ["install btrfs-progs", "allow_unlimited_disk = true", "btrfs:", "image:"] {
         assert!(why.contains(part), "{part}: {why}");
     }
