@@ -3,6 +3,8 @@
 //! What is timed, and why so, is in `bench/README.md`.
 
 mod connection;
+mod events;
+mod lasting;
 mod machine;
 mod peers;
 mod program;

@@ -52,6 +52,12 @@ pub(crate) enum Bar {
     Rate(f64),
     /// The slowest within so many milliseconds.
     Within(f64),
+    /// p50 at most so many times the peer's, and p99 at most so many times the peer's p50.
+    AtMostAndP99(f64, f64),
+    /// A rate of so much, or such a part of the peer's.
+    AtLeastOrPartOf(f64, f64),
+    /// So many mebibytes for each at most.
+    MebibytesEach(f64),
     /// For orientation.
     None,
 }
@@ -73,6 +79,11 @@ impl fmt::Display for Bar {
             Self::Faster(times) => write!(f, "≥ {times}× faster"),
             Self::Rate(times) => write!(f, "≥ {times}× peer, none failed"),
             Self::Within(milliseconds) => write!(f, "each ≤ {milliseconds} ms"),
+            Self::AtMostAndP99(times, tail) => {
+                write!(f, "p50 ≤ {times}× peer, p99 ≤ {tail}× its p50")
+            }
+            Self::AtLeastOrPartOf(rate, part) => write!(f, "≥ {rate}/s or {part}× peer"),
+            Self::MebibytesEach(most) => write!(f, "≤ {most} MiB each, no time when idle"),
             Self::None => f.write_str("none"),
         }
     }
@@ -106,8 +117,10 @@ impl Row {
     fn ratio(&self) -> String {
         let ratio = self.ours.p50() / self.theirs.p50();
         match self.bar {
-            Bar::Within(_) => String::new(),
-            Bar::AtMost(_) | Bar::Rate(_) => format!("{ratio:.2}×"),
+            Bar::Within(_) | Bar::MebibytesEach(_) => String::new(),
+            Bar::AtMost(_) | Bar::Rate(_) | Bar::AtMostAndP99(..) | Bar::AtLeastOrPartOf(..) => {
+                format!("{ratio:.2}×")
+            }
             Bar::AtMostOneIn(_)
             | Bar::AtMostOneInAndP99BelowP50(_)
             | Bar::Faster(_)
@@ -135,6 +148,11 @@ impl Row {
             }
             Bar::Faster(times) => (ours * times <= theirs, true),
             Bar::Rate(times) => (ours >= times * theirs, true),
+            Bar::AtMostAndP99(times, tail) => {
+                (ours <= times * theirs, self.ours.p99() <= tail * theirs)
+            }
+            Bar::AtLeastOrPartOf(rate, part) => (ours >= rate || ours >= part * theirs, true),
+            Bar::MebibytesEach(most) => (ours <= most, true),
             Bar::Within(milliseconds) => (true, self.ours.p99() <= milliseconds),
             Bar::None => return "–".to_owned(),
         };
@@ -151,12 +169,14 @@ impl Row {
             return "–".to_owned();
         }
         match self.bar {
-            Bar::Rate(_) => format!("{:.0}/s", samples.p50()),
+            Bar::Rate(_) | Bar::AtLeastOrPartOf(..) => format!("{:.0}/s", samples.p50()),
+            Bar::MebibytesEach(_) => format!("{:.2} MiB", samples.p50()),
             Bar::AtMost(_)
             | Bar::AtMostOneIn(_)
             | Bar::AtMostOneInAndP99BelowP50(_)
             | Bar::Faster(_)
             | Bar::Within(_)
+            | Bar::AtMostAndP99(..)
             | Bar::None => format!("{:.2} / {:.2}", samples.p50(), samples.p99()),
         }
     }
@@ -227,6 +247,12 @@ mod tests {
             (Bar::Rate(3.0), 3, 1, "ok"),
             (Bar::Rate(3.0), 2, 1, "**short**: p50"),
             (Bar::Within(5.0), 6, 1, "**short**: p99"),
+            (Bar::AtMostAndP99(1.0, 3.0), 8, 8, "ok"),
+            (Bar::AtMostAndP99(1.0, 3.0), 25, 8, "**short**: p50, p99"),
+            (Bar::AtLeastOrPartOf(5.0, 0.8), 5, 100, "ok"),
+            (Bar::AtLeastOrPartOf(5.0, 0.8), 4, 5, "ok"),
+            (Bar::AtLeastOrPartOf(5.0, 0.8), 3, 5, "**short**: p50"),
+            (Bar::MebibytesEach(2.0), 3, 1, "**short**: p50"),
         ];
         for (bar, ours, theirs, verdict) in rows {
             assert_eq!(row(bar, ours, theirs).verdict(), verdict, "{bar} {ours} {theirs}");

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use crate::{
     connection::Connection,
+    events, lasting,
     machine::Machine,
     peers::{PEERS, Peer},
     program::Program,
@@ -21,7 +22,7 @@ use crate::{
     server::Server,
 };
 
-pub(crate) const NAMES: [&str; 8] = [
+pub(crate) const NAMES: [&str; 12] = [
     "exec-python",
     "exec-node",
     "exec-elixir",
@@ -29,6 +30,10 @@ pub(crate) const NAMES: [&str; 8] = [
     "exec-imports",
     "exec-vs-peers",
     "start",
+    "create",
+    "events",
+    "recover",
+    "density-and-grow",
     // Last: the kernel goes on taking down what a thousand slots had.
     "exec-sustained",
 ];
@@ -89,6 +94,14 @@ impl Bench {
             "exec-sustained" => vec![self.sustained(name).await?],
             "exec-vs-peers" => self.peers(name).await?,
             "start" => vec![self.start(name).await?],
+            "create" => vec![lasting::create(name, &self.server).await?],
+            "events" => {
+                // On a thread, because this one runs a runtime of its own.
+                let measured = thread::spawn(|| events::measure("events")).join();
+                vec![measured.map_err(|_panic| anyhow::Error::msg("it panicked"))??]
+            }
+            "recover" => vec![lasting::recover(name, &self.ringfence).await?],
+            "density-and-grow" => lasting::many(&self.ringfence).await?,
             other => bail!("no row is called {other}"),
         })
     }

@@ -18,6 +18,10 @@ impl Samples {
         self.0.push(f64::from(count) / time.as_secs_f64());
     }
 
+    pub(crate) fn add_number(&mut self, number: f64) {
+        self.0.push(number);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use client::{address::Address, sandboxes::Sandboxes};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open},
@@ -27,8 +28,8 @@ pub(crate) struct Server {
     key: String,
     child: Child,
     /// Kept open, so that the server can go on writing.
-    _stdout: BufReader<ChildStdout>,
-    _directory: TempDir,
+    stdout: BufReader<ChildStdout>,
+    directory: TempDir,
 }
 
 impl Server {
@@ -39,31 +40,44 @@ impl Server {
             .prefix("ringfence-bench-")
             .permissions(Permissions::from_mode(0o755))
             .tempdir()?;
-        let (data, log) = (directory.path().join("data"), directory.path().join("log"));
-        let mut command = Command::new(ringfence);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
-        if !geteuid().is_root() {
-            command.arg("--allow-soft-limits");
+        let (child, stdout, address) = spawn(ringfence, directory.path())?;
+        let key = fs::read_to_string(directory.path().join("data/admin.key"))?.trim().to_owned();
+        Ok(Self { address, key, child, stdout, directory })
+    }
+
+    /// Kills the server at once, with its daemon. Sandboxes go on.
+    pub(crate) fn crash(&mut self) -> anyhow::Result<()> {
+        let pid = self.child.id();
+        // The first child is the daemon; it would also end by itself.
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        let daemon = children.split_whitespace().next().and_then(|pid| pid.parse().ok());
+        self.child.kill()?;
+        if let Some(daemon) = daemon.and_then(Pid::from_raw) {
+            let _ = kill_process(daemon, Signal::KILL);
         }
-        let mut child = command
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(File::create(&log)?)
-            .spawn()
-            .with_context(|| format!("cannot start {}", ringfence.display()))?;
-        let mut stdout = BufReader::new(child.stdout.take().context("no pipe")?);
-        let mut line = String::new();
-        stdout.read_line(&mut line)?;
-        let Some(address) = line.trim().strip_prefix("Ringfence serves on http://") else {
-            child.kill()?;
-            child.wait()?;
-            bail!("the server does not start: {line}{}", fs::read_to_string(&log)?);
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Starts another server over the data of one that was killed.
+    pub(crate) fn start_again(&mut self, ringfence: &Path) -> anyhow::Result<()> {
+        (self.child, self.stdout, self.address) = spawn(ringfence, self.directory.path())?;
+        Ok(())
+    }
+
+    pub(crate) async fn sandboxes(&self) -> anyhow::Result<Sandboxes> {
+        let address = Address::parse(&format!("http://{}", self.address))?;
+        Ok(Sandboxes::connect(&address, &self.key).await?)
+    }
+
+    /// Returns the memory of the server and of all that it started, shared pages counted in parts.
+    pub(crate) fn memory(&self) -> anyhow::Result<u64> {
+        let of = |pid: u32| {
+            let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+            let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+            line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
         };
-        let address = address.parse()?;
-        let key = fs::read_to_string(data.join("admin.key"))?.trim().to_owned();
-        Ok(Self { address, key, child, _stdout: stdout, _directory: directory })
+        Ok(self.processes()?.into_keys().filter_map(of).sum::<u64>() << 10)
     }
 
     pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
@@ -93,7 +107,7 @@ impl Server {
     }
 
     /// Returns the server's processes, each with the processor time it has used.
-    fn processes(&self) -> anyhow::Result<BTreeMap<u32, u64>> {
+    pub(crate) fn processes(&self) -> anyhow::Result<BTreeMap<u32, u64>> {
         let mut all = BTreeMap::new();
         for entry in fs::read_dir("/proc")? {
             let path = entry?.path();
@@ -111,6 +125,37 @@ impl Server {
         let ours = all.iter().filter(|(pid, _)| is_ours(**pid));
         Ok(ours.map(|(pid, (_, ticks))| (*pid, *ticks)).collect())
     }
+}
+
+/// Runs a server over the data in a folder, and waits until it says where it serves.
+fn spawn(
+    ringfence: &Path,
+    folder: &Path,
+) -> anyhow::Result<(Child, BufReader<ChildStdout>, SocketAddr)> {
+    let (data, log) = (folder.join("data"), folder.join("log"));
+    let mut command = Command::new(ringfence);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
+    if !geteuid().is_root() {
+        command.arg("--allow-soft-limits");
+    }
+    let mut child = command
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(File::create(&log)?)
+        .spawn()
+        .with_context(|| format!("cannot start {}", ringfence.display()))?;
+    let mut stdout = BufReader::new(child.stdout.take().context("no pipe")?);
+    let mut line = String::new();
+    stdout.read_line(&mut line)?;
+    let Some(address) = line.trim().strip_prefix("Ringfence serves on http://") else {
+        child.kill()?;
+        child.wait()?;
+        bail!("the server does not start: {line}{}", fs::read_to_string(&log)?);
+    };
+    let address = address.parse()?;
+    Ok((child, stdout, address))
 }
 
 /// Returns number, parent and processor time; the name in between may hold anything.

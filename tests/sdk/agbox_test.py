@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import pathlib
+import socket
 import unittest
 import uuid
 
@@ -11,6 +12,7 @@ from agents_sandbox import (
     ExecAlreadyTerminalError,
     ExecNotFoundError,
     ExecState,
+    PortMapping,
     SandboxClientError,
     SandboxConflictError,
     SandboxEventType,
@@ -26,6 +28,34 @@ from server import Server
 
 def fresh(kind):
     return f"{kind}-{uuid.uuid4().hex[:12]}"
+
+
+# A web server that says one word, and what to run beside it to wait until it listens.
+WEB = ["/usr/bin/python3", "-c", """
+import http.server
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"served")
+http.server.HTTPServer(("127.0.0.1", 8000), Answer).serve_forever()
+"""]
+LISTENS = "until grep -q :1F40 /proc/net/tcp; do sleep 0.01; done"
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+async def fetch(port):
+    """Asks a published port for a page and returns what is on it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.0\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return answer.rpartition(b"\r\n\r\n")[2].decode()
 
 
 class Agbox(unittest.IsolatedAsyncioTestCase):
@@ -191,6 +221,29 @@ class Agbox(unittest.IsolatedAsyncioTestCase):
             if event.event_type == SandboxEventType.SANDBOX_STOPPED:
                 self.assertEqual(event.sandbox_phase.reason, "idle_ttl")
                 break
+
+    async def test_a_port_is_published_while_the_sandbox_is_ready(self):
+        port = free_port()
+        published = PortMapping(container_port=8000, host_port=port)
+        sandbox = await self.sandbox(ports=[published], command=WEB)
+        await self.client.run(sandbox.sandbox_id, ["sh", "-c", LISTENS])
+        self.assertEqual(await fetch(port), "served")
+        second = fresh("second")
+        with self.assertRaises(SandboxClientError):
+            await self.sandbox(sandbox_id=second, ports=[published])
+        failed = await self.client.get_sandbox(second)
+        self.assertEqual((failed.state, failed.error_code), (SandboxState.FAILED, "SANDBOX_CREATE_FAILED"))
+        self.assertIn(str(port), failed.error_message)
+        self.server.kill()
+        self.server.start()
+        await self.client.aclose()
+        self.client = AgentsSandboxClient(stream_timeout_seconds=60)
+        self.addAsyncCleanup(self.client.aclose)
+        await self.client.run(sandbox.sandbox_id, ["true"])
+        self.assertEqual(await fetch(port), "served")
+        await self.client.stop_sandbox(sandbox.sandbox_id)
+        with self.assertRaises(ConnectionRefusedError):
+            await fetch(port)
 
     async def test_a_killed_server_loses_nothing(self):
         sandbox = await self.sandbox()

@@ -15,9 +15,15 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// The version, and the name of the build if whoever built it gave it one.
+const VERSION: &str = match option_env!("RINGFENCE_BUILD") {
+    Some(build) => build,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 /// Runs untrusted code in isolated environments, on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "ringfence", version, arg_required_else_help = true)]
+#[command(name = "ringfence", version = VERSION, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -4,12 +4,15 @@
 mod actor;
 mod clock;
 mod command;
+mod companions;
 mod error;
 mod events;
 mod group;
 mod link;
 mod machine;
 mod materials;
+mod ports;
+mod restarts;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,7 +24,10 @@ use std::{
     time::Duration,
 };
 
-use isolate::{failpoint, sandbox::folder};
+use isolate::{
+    failpoint,
+    sandbox::{folder, sandbox_of},
+};
 use model::{
     event::Sequence,
     exec::Exec,
@@ -174,6 +180,7 @@ impl Sandboxes {
         let shared = &self.shared;
         shared.machine.check(&spec).await?;
         command::check_main(&spec)?;
+        companions::check(&spec)?;
         materials::check(&shared.images, &spec)?;
         let id = SandboxId::from_random(random()?);
         let node = shared.settings.node.clone();
@@ -334,14 +341,8 @@ impl Shared {
         sandbox: Sandbox,
         request: Request,
     ) -> Result<Option<Transition>, SandboxError> {
-        let task = self.living().get(&sandbox.id).map(|contact| contact.asks.clone());
-        if let Some(task) = task {
-            let (answer, answered) = oneshot::channel();
-            if task.send(Ask { request: request.clone(), answer }).await.is_ok()
-                && let Ok(answer) = answered.await
-            {
-                return answer;
-            }
+        if let Some(answer) = self.ask_living(&sandbox.id, request.clone()).await {
+            return answer;
         }
         // It has come to its end, so that nothing can change any more.
         let now = self.store.sandbox(&sandbox.id).await?.ok_or(SandboxError::NotFound)?;
@@ -353,13 +354,25 @@ impl Shared {
         }
     }
 
+    /// Asks the task of a sandbox, if it has one.
+    async fn ask_living(
+        &self,
+        sandbox: &SandboxId,
+        request: Request,
+    ) -> Option<Result<Option<Transition>, SandboxError>> {
+        let task = self.living().get(sandbox).map(|contact| contact.asks.clone())?;
+        let (answer, answered) = oneshot::channel();
+        task.send(Ask { request, answer }).await.ok()?;
+        answered.await.ok()
+    }
+
     /// Removes what is on this machine and in no record: a sandbox is recorded before it is made.
     async fn remove_unknown(&self, known: &HashSet<String>) {
         let there = match self.machine.list().await {
             Ok(there) => there,
             Err(error) => return tracing::error!(%error, "cannot see which sandboxes are there"),
         };
-        for name in there.into_iter().filter(|name| !known.contains(name)) {
+        for name in there.into_iter().filter(|name| !known.contains(sandbox_of(name))) {
             match self.machine.remove(&name).await {
                 Ok(()) => tracing::warn!(sandbox = name, "removed what no record knows of"),
                 Err(error) => tracing::error!(sandbox = name, %error, "cannot remove what is left"),

@@ -46,6 +46,10 @@ pub struct BodySpec {
     pub max_processes: u32,
     pub max_open_files: u32,
     pub image: Image,
+    /// The body that this one shares users and network with, if it is a companion's.
+    pub beside: Option<String>,
+    /// Names of companions, which `/etc/hosts` is to have.
+    pub hosts: Vec<String>,
     /// What it may write. It counts when its files are first made.
     pub disk: DiskLimit,
 }
@@ -72,6 +76,8 @@ pub struct SandboxPlan {
     pub hostname: String,
     /// Entries of `/proc` that user code must not read.
     pub masked: Vec<String>,
+    /// Names that `/etc/hosts` is to have. None: it is the image's own.
+    pub hosts: Vec<String>,
     pub rights: Rights,
     /// The filter for the supervisor itself, which commands inherit below their own.
     pub filter: Vec<u8>,
@@ -108,10 +114,25 @@ pub enum SandboxAnswer {
     },
 }
 
-/// Whether a text can name a sandbox: it becomes the name of folders and control groups.
+/// Whether a text can name a sandbox or the body of a companion: it becomes the name of folders and
+/// control groups.
 pub fn is_good_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
+    let is_number = |text: &str| {
+        (1..=3).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let (sandbox, number) = name.split_once('-').unwrap_or((name, "0"));
+    (1..=64).contains(&sandbox.len()) && sandbox.bytes().all(is_plain) && is_number(number)
+}
+
+/// Names the body of a companion.
+pub fn companion_name(sandbox: &str, number: usize) -> String {
+    format!("{sandbox}-{number}")
+}
+
+/// Returns the name of the sandbox that a body belongs to.
+pub fn sandbox_of(name: &str) -> &str {
+    name.split_once('-').map_or(name, |(sandbox, _)| sandbox)
 }
 
 /// Where a sandbox of an image has what it has written, and what the overlay works with.
@@ -132,4 +153,24 @@ pub mod folder {
     pub const BODY: &str = "body";
     /// What the sandbox itself has written.
     pub const FILES: &str = "files";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_companions_body_is_named_after_its_sandbox() {
+        let name = companion_name("sb_1", 12);
+        assert_eq!(
+            (name.as_str(), sandbox_of(&name), sandbox_of("sb_1")),
+            ("sb_1-12", "sb_1", "sb_1")
+        );
+        for good in ["sb_1", "sb_1-0", "sb_1-999"] {
+            assert!(is_good_name(good), "{good}");
+        }
+        for bad in ["", "-0", "sb_1-", "sb_1-x", "sb_1-0-1", "sb_1-1000", "../x", "sb.1", "SB"] {
+            assert!(!is_good_name(bad), "{bad}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ mod exec;
 mod groups;
 pub mod journal;
 mod output;
+mod port;
 mod serve;
 pub mod wire;
 

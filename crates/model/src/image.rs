@@ -25,4 +25,13 @@ pub struct UsedImage {
     pub env: Variables,
     /// What it runs if nobody says otherwise.
     pub command: Vec<String>,
+    /// What it runs whatever else is said, with that behind it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub entrypoint: Vec<String>,
+    /// Who runs it, as the image says it. Empty: root.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user: String,
+    /// Where. Empty: in the root.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub working_directory: String,
 }

@@ -7,6 +7,7 @@ pub mod admission;
 pub mod event;
 pub mod exec;
 pub mod execution;
+pub mod health;
 pub mod ids;
 pub mod image;
 pub mod life;

@@ -198,6 +198,17 @@ pub struct Life {
     /// What it is made from, but for the machine itself.
     #[serde(default, skip_serializing_if = "UsedImages::is_empty")]
     pub images: UsedImages,
+    /// What was told of each companion since the sandbox was last started.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub companions: BTreeMap<String, CompanionState>,
+}
+
+/// What a companion has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompanionState {
+    Ready,
+    Failed,
 }
 
 /// A history that cannot be one.
@@ -239,6 +250,7 @@ impl Life {
             failure: None,
             end: None,
             images: UsedImages::new(),
+            companions: BTreeMap::new(),
         }
     }
 
@@ -296,12 +308,14 @@ impl Life {
                 self.running.remove(exec);
             }
             EventKind::Preparing { images, .. } => self.images.extend(images.clone()),
-            EventKind::Accepted
-            | EventKind::ResumeAccepted
-            | EventKind::BecameIdle
-            | EventKind::EndsSoon { .. }
-            | EventKind::CompanionReady { .. }
-            | EventKind::CompanionFailed { .. } => {}
+            EventKind::CompanionReady { name } => {
+                self.companions.insert(name.clone(), CompanionState::Ready);
+            }
+            EventKind::CompanionFailed { name, .. } => {
+                self.companions.insert(name.clone(), CompanionState::Failed);
+            }
+            EventKind::Accepted | EventKind::ResumeAccepted => self.companions.clear(),
+            EventKind::BecameIdle | EventKind::EndsSoon { .. } => {}
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     execution::Exit,
     ids::{Alias, ExecId, NodeId, SandboxId, Tenant},
     image::UsedImages,
-    life::{EndCause, Failure, FailureCause, Life, Phase, SuspendReason},
+    life::{CompanionState, EndCause, Failure, FailureCause, Life, Phase, SuspendReason},
     sandbox::{Refusal, Request, Sandbox, Verdict, Wake},
     spec::SandboxSpec,
     units::Timestamp,
@@ -238,6 +238,12 @@ impl Sandbox {
 }
 
 impl Life {
+    /// Says whether a companion can come to anything now.
+    fn has_companions(&self) -> bool {
+        use Phase::{Active, Frozen, Idle, Provisioning, Resuming, Stopping};
+        matches!(self.phase, Provisioning | Resuming | Active | Idle | Frozen | Stopping)
+    }
+
     /// Says which things seen are news in which phase. What is seen twice, or after the end, or
     /// overtaken by a deletion, changes nothing.
     fn expects(&self, observation: &Observation) -> bool {
@@ -251,8 +257,13 @@ impl Life {
                 phase,
                 Provisioning | Resuming | Active | Idle | Frozen | Stopping | Stopped
             ),
-            Observation::CompanionReady { .. } | Observation::CompanionFailed { .. } => {
-                matches!(phase, Provisioning | Resuming | Active | Idle | Frozen | Stopping)
+            // Each start has one outcome for each companion; one that was ready may fail after it.
+            Observation::CompanionReady { name } => {
+                self.has_companions() && !self.companions.contains_key(name)
+            }
+            Observation::CompanionFailed { name, .. } => {
+                let told = self.companions.get(name);
+                self.has_companions() && told != Some(&CompanionState::Failed)
             }
             Observation::Stopped => phase == Stopping,
             Observation::Deleted => phase == Phase::Deleting,

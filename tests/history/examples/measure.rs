@@ -160,6 +160,7 @@ fn event(sandbox: &str, sequence: u64, kind: Kind, exec: Option<String>) -> Even
         exec,
         exit_code: (kind == Kind::ExecFinished).then_some(0),
         loss: None,
+        companion: None,
         occurred_at: 1_700_000_000_000,
         details: String::new(),
         replay: true,

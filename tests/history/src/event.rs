@@ -19,6 +19,9 @@ pub struct Event {
     /// Why there is no exit code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<Loss>,
+    /// The companion that it is about, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub companion: Option<String>,
     /// In whatever unit the recorder likes: it is compared, never ordered.
     pub occurred_at: i64,
     /// The rest of the message as one text: reasons, codes, messages.

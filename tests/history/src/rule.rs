@@ -18,6 +18,7 @@ pub enum Rule {
     ConnectionsEndForAReason,
     EverythingEnds,
     EndsAreTrue,
+    CompanionsHaveOneOutcome,
     OutputIsWhole,
     SandboxesOutliveTheServer,
     OneServerAtATime,
@@ -26,7 +27,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::RecordingIsWhole,
         Self::EveryoneSeesTheSame,
         Self::SequencesAreWhole,
@@ -42,6 +43,7 @@ impl Rule {
         Self::ConnectionsEndForAReason,
         Self::EverythingEnds,
         Self::EndsAreTrue,
+        Self::CompanionsHaveOneOutcome,
         Self::OutputIsWhole,
         Self::SandboxesOutliveTheServer,
         Self::OneServerAtATime,
@@ -131,6 +133,11 @@ impl Rule {
                 "ends_are_true",
                 "I4, I8, I22",
                 "an exec ends with the exit code of its command, or for a reason that was given",
+            ),
+            Self::CompanionsHaveOneOutcome => (
+                "companions_have_one_outcome",
+                "I4, I22",
+                "a start of a sandbox tells of each companion once; one that was ready may fail",
             ),
             Self::OutputIsWhole => {
                 ("output_is_whole", "I7", "what a command printed is there, byte by byte")

@@ -15,6 +15,7 @@ use crate::{
     rule::Rule,
 };
 
+mod companions;
 mod ends;
 mod settle;
 
@@ -68,6 +69,8 @@ pub(crate) struct Fact {
     pub(crate) exec: Option<usize>,
     pub(crate) exit_code: Option<i32>,
     pub(crate) loss: Option<Loss>,
+    /// A digest of its name.
+    pub(crate) companion: Option<u64>,
     pub(crate) occurred_at: i64,
     /// A digest: texts are compared, not kept.
     pub(crate) details: u64,
@@ -82,6 +85,7 @@ impl Fact {
             (self.exec != other.exec, "exec"),
             (self.exit_code != other.exit_code, "exit_code"),
             (self.loss != other.loss, "loss"),
+            (self.companion != other.companion, "companion"),
             (self.occurred_at != other.occurred_at, "occurred_at"),
             (self.details != other.details, "details"),
         ];
@@ -381,16 +385,20 @@ impl Log {
 }
 
 fn fact(event: &Event, exec: Option<usize>) -> Fact {
-    let mut details = DefaultHasher::new();
-    event.details.hash(&mut details);
+    let digest = |text: &String| {
+        let mut digest = DefaultHasher::new();
+        text.hash(&mut digest);
+        digest.finish()
+    };
     Fact {
         kind: event.kind,
         state: event.state,
         exec,
         exit_code: event.exit_code,
         loss: event.loss,
+        companion: event.companion.as_ref().map(digest),
         occurred_at: event.occurred_at,
-        details: details.finish(),
+        details: digest(&event.details),
     }
 }
 

@@ -143,7 +143,8 @@ fn names(place: &Place) -> anyhow::Result<HashMap<String, String>> {
 /// Looks up what the machine has of sandboxes: folders, control groups, supervisors.
 fn has(place: &Place, names: &HashMap<String, String>) -> anyhow::Result<Vec<Has>> {
     let mut has = Vec::new();
-    let named = |own: &str| names.get(own).cloned();
+    // A companion's body is named after its sandbox.
+    let named = |own: &str| names.get(own.split('-').next().unwrap_or(own)).cloned();
     for entry in fs::read_dir(place.sandboxes()).context("no folder of sandboxes")? {
         let entry = entry?;
         let own = entry.file_name().to_string_lossy().into_owned();

@@ -327,6 +327,7 @@ fn event_of(event: &v1::SandboxEvent) -> Event {
     use v1::sandbox_event::Details;
     let mut phase = "";
     let (mut exec, mut exit_code, mut loss, mut details) = (None, None, None, String::new());
+    let mut companion = None;
     match &event.details {
         Some(Details::SandboxPhase(told)) => {
             phase = &told.phase;
@@ -340,7 +341,10 @@ fn event_of(event: &v1::SandboxEvent) -> Event {
             loss = is_lost.then(|| Loss::from_code(&told.error_code));
             details = format!("{} {}", told.error_code, told.error_message);
         }
-        Some(Details::CompanionContainer(told)) => details = format!("{told:?}"),
+        Some(Details::CompanionContainer(told)) => {
+            companion = Some(told.name.clone());
+            details = format!("{told:?}");
+        }
         None => {}
     }
     let at = event.occurred_at.unwrap_or_default();
@@ -352,6 +356,7 @@ fn event_of(event: &v1::SandboxEvent) -> Event {
         exec,
         exit_code,
         loss,
+        companion,
         occurred_at: at.seconds * 1_000_000_000 + i64::from(at.nanos),
         details,
         replay: event.replay,

@@ -137,12 +137,37 @@ pub(crate) fn host(sandbox: &str) -> v1::CreateSandboxRequest {
     }
 }
 
+/// The same with a companion, which is checked often.
+fn accompanied(sandbox: &str) -> v1::CreateSandboxRequest {
+    let mut request = host(sandbox);
+    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+    let interval = prost_types::Duration { seconds: 0, nanos: 50_000_000 };
+    let healthcheck = v1::HealthcheckConfig {
+        test: words(&["CMD", "true"]),
+        interval: Some(interval),
+        ..v1::HealthcheckConfig::default()
+    };
+    let companion = v1::CompanionContainerSpec {
+        name: "beside".to_owned(),
+        image: "host".to_owned(),
+        command: words(&["sleep", "100000"]),
+        healthcheck: Some(healthcheck),
+        post_start_on_primary: words(&["true"]),
+        ..v1::CompanionContainerSpec::default()
+    };
+    if let Some(spec) = &mut request.create_spec {
+        spec.companion_containers.push(companion);
+    }
+    request
+}
+
 async fn create(client: &mut Client, world: &World) -> anyhow::Result<Option<Outcome>> {
     let sandbox = world.fresh("box");
     // Before it is asked for: whatever comes of it, others may look.
     world.state().live.push(sandbox.clone());
     let call = Call::Create { sandbox: Some(sandbox.clone()) };
-    let outcome = client.call(call, Wire::Create(Box::new(host(&sandbox)))).await?;
+    let request = if fastrand::u8(0..3) == 0 { accompanied(&sandbox) } else { host(&sandbox) };
+    let outcome = client.call(call, Wire::Create(Box::new(request))).await?;
     if outcome.is_none() {
         world.state().live.retain(|name| *name != sandbox);
     }

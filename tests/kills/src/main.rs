@@ -34,6 +34,10 @@ struct Options {
     /// The program under test [default: the one beside this]
     #[arg(long)]
     binary: Option<PathBuf>,
+    /// Another build of the program, which takes its turn with the first at every start; it is then
+    /// also asked to stop, and not only killed
+    #[arg(long)]
+    other: Option<PathBuf>,
     /// What chance begins with; without it another each time, which is told
     #[arg(long)]
     seed: Option<u64>,
@@ -73,7 +77,7 @@ fn say(text: &str) {
 async fn run(options: Options) -> anyhow::Result<ExitCode> {
     let folder = tempfile::Builder::new().prefix("kills-").tempdir()?;
     let binary = options.binary.clone().map_or_else(default_binary, Ok)?;
-    let place = Place::new(binary, folder.path())?;
+    let place = Place::new(binary, options.other.clone(), folder.path())?;
     let history = folder.path().join("history.jsonl");
     let begin = Instant::now();
     let ended = use_and_kill(&options, &place, &history).await;
@@ -160,10 +164,9 @@ async fn kill_again_and_again(
             }
         } else {
             sleep(Duration::from_millis(fastrand::u64(0..600))).await;
-            let victim = fastrand::choice([Victim::Daemon, Victim::Spawner, Victim::Both]);
             start = run.recorder.now();
-            let victim = victim.unwrap_or(Victim::Both);
-            tokio::task::spawn_blocking(move || server.kill(victim)).await??;
+            let end = place.next_end();
+            tokio::task::spawn_blocking(move || server.end(end)).await??;
         }
         // Every other time it dies at a named place, the first, second or third time it comes there.
         let next = if kill % 2 == 0 && kill < kills { places.next() } else { None };

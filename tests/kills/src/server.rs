@@ -6,6 +6,10 @@ use std::{
     io::{BufRead as _, BufReader, Read as _},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -19,14 +23,22 @@ use rustix::{
 /// Where a server has its things.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    pub(crate) binary: PathBuf,
+    /// The builds that take turns.
+    binaries: Vec<PathBuf>,
+    started: Arc<AtomicUsize>,
     pub(crate) data: PathBuf,
     pub(crate) runtime: PathBuf,
 }
 
 impl Place {
-    pub(crate) fn new(binary: PathBuf, folder: &Path) -> anyhow::Result<Self> {
-        let place = Self { binary, data: folder.join("data"), runtime: folder.join("run") };
+    pub(crate) fn new(
+        binary: PathBuf,
+        other: Option<PathBuf>,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let binaries = std::iter::once(binary).chain(other).collect();
+        let (data, runtime) = (folder.join("data"), folder.join("run"));
+        let place = Self { binaries, started: Arc::default(), data, runtime };
         fs::create_dir(&place.runtime).context("no folder for the socket")?;
         Ok(place)
     }
@@ -42,7 +54,8 @@ impl Place {
     /// Starts a server, which may be set to die at a certain place, and waits until it serves.
     /// `None`: it died before.
     pub(crate) fn start(&self, failpoint: Option<&str>) -> anyhow::Result<Option<Server>> {
-        let mut command = Command::new(&self.binary);
+        let turn = self.started.fetch_add(1, Ordering::Relaxed) % self.binaries.len();
+        let mut command = Command::new(self.binaries.get(turn).context("there is no program")?);
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(&self.data)
@@ -67,6 +80,16 @@ impl Place {
             bail!("the server did not start: {status}; see {}", self.log_path().display());
         }
         Ok(None)
+    }
+
+    /// Chooses how the server ends next. Where it is upgraded, it is asked to stop as often as it is
+    /// killed.
+    pub(crate) fn next_end(&self) -> End {
+        if self.binaries.len() > 1 && fastrand::bool() {
+            return End::Asked;
+        }
+        let victim = fastrand::choice([Victim::Daemon, Victim::Spawner, Victim::Both]);
+        End::Killed(victim.unwrap_or(Victim::Both))
     }
 
     fn log(&self) -> anyhow::Result<fs::File> {
@@ -111,7 +134,21 @@ pub(crate) enum Victim {
     Both,
 }
 
+/// How a server ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    Asked,
+    Killed(Victim),
+}
+
 impl Server {
+    pub(crate) fn end(self, end: End) -> anyhow::Result<()> {
+        match end {
+            End::Asked => self.stop(),
+            End::Killed(victim) => self.kill(victim),
+        }
+    }
+
     /// Kills it and waits until nothing is left of it but its sandboxes.
     pub(crate) fn kill(mut self, victim: Victim) -> anyhow::Result<()> {
         let spawner = pid(self.spawner.id())?;

@@ -13,7 +13,7 @@ use crate::{
     audit::supervisors,
     client::{Client, Run, Wire},
     load,
-    server::{Place, Victim},
+    server::Place,
 };
 
 /// How many numbers each of them prints, in steps with a pause after each.
@@ -39,11 +39,9 @@ pub(crate) async fn run(
     let before = supervisors(place)?;
     for _ in 0..kills {
         sleep(Duration::from_millis(fastrand::u64(100..700))).await;
-        let victim = fastrand::choice([Victim::Daemon, Victim::Spawner, Victim::Both]);
-        let victim = victim.unwrap_or(Victim::Both);
-        let again = place.clone();
+        let (again, end) = (place.clone(), place.next_end());
         server = tokio::task::spawn_blocking(move || {
-            server.kill(victim)?;
+            server.end(end)?;
             again.start(None)?.context("the server did not start")
         })
         .await??;

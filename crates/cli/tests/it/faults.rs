@@ -2,6 +2,7 @@
 //! `docs/faults.md`.
 
 mod disk;
+mod foreign;
 mod ground;
 mod locks;
 mod processes;

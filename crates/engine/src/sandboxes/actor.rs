@@ -4,10 +4,14 @@
 //! What there is to do follows from the phase and from whether there is a body, never from how the
 //! sandbox got there. So a task that takes over after a crash is the same as one that went on.
 
+mod companions;
 mod deadlines;
 mod execs;
+mod foreign;
+mod freeze;
 mod main_process;
 mod moments;
+mod ports;
 
 use std::{
     future::Future,
@@ -22,7 +26,7 @@ use isolate::{
 };
 use model::{
     event::Sequence,
-    life::{Failure, FailureCause, Phase, SuspendReason},
+    life::{Failure, FailureCause, Phase},
     sandbox::{Request, Sandbox, Wake},
     transition::{Answer, Observation, Transition},
     units::Timestamp,
@@ -36,14 +40,18 @@ use tokio::{
 
 use super::{
     INBOX, SandboxError, Shared, clock,
+    companions::News,
     link::Link,
     machine::{Found, MachineError},
     materials::{self, Materials},
 };
 use crate::images::{ImageError, Progress};
+use companions::Beside;
 use execs::Execs;
 use main_process::MainProcess;
+pub(super) use main_process::NAME as MAIN;
 use moments::Moments;
+use ports::Ports;
 
 /// What somebody wants of the sandbox.
 #[derive(Debug)]
@@ -61,10 +69,10 @@ pub(super) struct Contact {
 }
 
 /// How long processes have to end by themselves when the sandbox is stopped.
-const GRACE: Duration = Duration::from_secs(10);
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 
 /// How long the supervisor may take beyond that.
-const LAST_WAIT: Duration = Duration::from_secs(5);
+pub(super) const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// How long to wait before something is tried again that did not work.
 const RETRY: Duration = Duration::from_secs(1);
@@ -105,6 +113,10 @@ enum Presence {
     Remains,
     None,
     Link(Link),
+    /// Some live that this server does not understand.
+    Foreign {
+        report: String,
+    },
 }
 
 pub(super) struct Actor {
@@ -114,6 +126,8 @@ pub(super) struct Actor {
     presence: Presence,
     execs: Execs,
     main: MainProcess,
+    ports: Ports,
+    beside: Beside,
     work: Option<Work>,
     /// Requests that wait until the sandbox has been made ready.
     waiting: Vec<Ask>,
@@ -124,6 +138,8 @@ pub(super) struct Actor {
     stop_until: Option<Instant>,
     last_at: Timestamp,
     moments: Moments,
+    /// How often the supervisor hung up since it last said anything.
+    hang_ups: u32,
     /// The store was closed under it.
     is_over: bool,
 }
@@ -133,6 +149,7 @@ enum Happened {
     Asked(Option<Ask>),
     Done(Done),
     Told(std::io::Result<Option<Tell>>),
+    Companion(News),
     TimeIsUp,
 }
 
@@ -161,6 +178,8 @@ impl Actor {
             presence,
             execs: Execs::default(),
             main: MainProcess::default(),
+            ports: Ports::default(),
+            beside: Beside::default(),
             work: None,
             waiting: Vec::new(),
             progress,
@@ -168,6 +187,7 @@ impl Actor {
             stop_until: None,
             last_at,
             moments,
+            hang_ups: 0,
             is_over: false,
         };
         shared.tasks.start("sandbox", actor.run());
@@ -186,6 +206,7 @@ impl Actor {
                 }
                 Happened::Told(Ok(Some(tell))) => self.hear(tell).await,
                 Happened::Told(gone) => self.lose_supervisor(gone),
+                Happened::Companion(news) => self.hear_of_companion(news).await,
                 Happened::TimeIsUp => self.time_is_up().await,
             }
         }
@@ -203,7 +224,9 @@ impl Actor {
         let deadline = self.deadline();
         let link = match &self.presence {
             Presence::Link(link) => Some(link),
-            Presence::Unknown | Presence::Remains | Presence::None => None,
+            Presence::Unknown | Presence::Remains | Presence::None | Presence::Foreign { .. } => {
+                None
+            }
         };
         let told = async {
             match link {
@@ -227,6 +250,7 @@ impl Actor {
             biased;
             done = done => Happened::Done(done),
             told = told => Happened::Told(told),
+            news = self.beside.next() => Happened::Companion(news),
             ask = self.inbox.recv() => Happened::Asked(ask),
             () = time_is_up => Happened::TimeIsUp,
         }
@@ -234,22 +258,33 @@ impl Actor {
 
     /// Begins what the phase asks for, unless something is under way.
     async fn do_what_is_due(&mut self) {
+        self.tend_ports();
+        self.tend_companions();
         if self.work.is_some() {
             return;
         }
-        let (shared, id) = (Arc::clone(&self.shared), self.sandbox.id.clone());
+        let (shared, sandbox) = (Arc::clone(&self.shared), self.sandbox.clone());
         let work: Option<Work> = match (&self.presence, self.phase()) {
             (_, Phase::Terminated) => None,
             (_, Phase::Deleting) => {
                 Some(Box::pin(
-                    async move { Done::Removed(shared.machine.remove(id.as_str()).await) },
+                    async move { Done::Removed(shared.machine.remove_all(&sandbox).await) },
                 ))
             }
             (Presence::Unknown, _) => {
-                Some(Box::pin(async move { Done::Found(shared.machine.open(&id).await) }))
+                let id = sandbox.id;
+                Some(Box::pin(async move { Done::Found(shared.machine.open(id.as_str()).await) }))
             }
-            (Presence::Remains, _) | (Presence::Link(_), Phase::Stopped | Phase::Failed) => {
-                Some(Box::pin(async move { Done::Ended(shared.machine.end(&id).await) }))
+            (Presence::Remains, _)
+            | (Presence::Link(_), Phase::Stopped | Phase::Failed)
+            | (Presence::Foreign { .. }, Phase::Stopping | Phase::Stopped | Phase::Failed) => {
+                let companions = std::mem::take(&mut self.beside).companions;
+                Some(Box::pin(async move {
+                    if let Some(companions) = companions {
+                        companions.stopped().await;
+                    }
+                    Done::Ended(shared.machine.end_all(&sandbox).await)
+                }))
             }
             (Presence::None, Phase::Provisioning) if !self.is_prepared() => {
                 let (spec, progress) = (self.sandbox.spec.clone(), self.progress.clone());
@@ -258,7 +293,9 @@ impl Actor {
                 }))
             }
             (Presence::None, Phase::Provisioning | Phase::Resuming) => {
-                let sandbox = self.sandbox.clone();
+                if let Err(error) = self.take_ports() {
+                    return self.not_made(&error).await;
+                }
                 Some(Box::pin(async move {
                     let defaults = shared.settings.defaults;
                     Done::Made(shared.machine.make(&sandbox, defaults).await)
@@ -278,7 +315,7 @@ impl Actor {
             // Its body was lost; what that means was seen already.
             (Presence::None, Phase::Active | Phase::Idle | Phase::Frozen) => None,
             (
-                Presence::Link(_),
+                Presence::Link(_) | Presence::Foreign { .. },
                 Phase::Provisioning | Phase::Resuming | Phase::Active | Phase::Idle | Phase::Frozen,
             ) => None,
         };
@@ -300,9 +337,7 @@ impl Actor {
         }
         self.stop_until = Some(Instant::now() + GRACE + LAST_WAIT);
         // What stands still could not even end.
-        if let Ok(group) = self.shared.machine.group(&self.sandbox.id).await
-            && let Err(error) = group.thaw()
-        {
+        if let Err(error) = self.thaw_bodies().await {
             tracing::debug!(sandbox = %self.sandbox.id, %error, "cannot thaw");
         }
         let Presence::Link(link) = &self.presence else { return };
@@ -327,16 +362,7 @@ impl Actor {
                 failpoint::pass("c.connected");
                 self.let_go(Presence::Link(link));
             }
-            Done::Made(Err(error)) => {
-                tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "not made");
-                self.presence = Presence::Remains;
-                let cause = match (self.phase(), &error) {
-                    (_, MachineError::Full { .. }) => FailureCause::DiskFull,
-                    (Phase::Resuming, _) => FailureCause::ResumeFailed,
-                    _ => FailureCause::CreateFailed,
-                };
-                self.fail(cause, &chain(&error)).await;
-            }
+            Done::Made(Err(error)) => self.not_made(&error).await,
             Done::Found(Ok(Found::Nothing { rebooted })) => self.found_nothing(rebooted).await,
             Done::Found(Err(error)) => {
                 tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "not found");
@@ -370,6 +396,18 @@ impl Actor {
         failpoint::pass("c.prepared");
     }
 
+    async fn not_made(&mut self, error: &MachineError) {
+        let id = &self.sandbox.id;
+        tracing::warn!(sandbox = %id, error = error as &dyn std::error::Error, "not made");
+        self.presence = Presence::Remains;
+        let cause = match (self.phase(), error) {
+            (_, MachineError::Full { .. }) => FailureCause::DiskFull,
+            (Phase::Resuming, _) => FailureCause::ResumeFailed,
+            _ => FailureCause::CreateFailed,
+        };
+        self.fail(cause, &chain(error)).await;
+    }
+
     /// No supervisor lives that an earlier daemon may have had.
     async fn found_nothing(&mut self, rebooted: bool) {
         // There may be remains: control groups, and files half made.
@@ -395,26 +433,12 @@ impl Actor {
         self.see(Observation::Failed(failure)).await;
     }
 
-    /// The supervisor says nothing more. If it lives, it is talked to again.
-    fn lose_supervisor(&mut self, gone: std::io::Result<Option<Tell>>) {
-        if let Err(error) = gone {
-            tracing::warn!(sandbox = %self.sandbox.id, %error, "cannot hear its supervisor");
-        }
-        self.let_go(match self.phase() {
-            Phase::Stopping => Presence::Remains,
-            _ => Presence::Unknown,
-        });
-    }
-
-    /// Talks to the supervisor no more. What it has told is not to be relied on then.
-    fn let_go(&mut self, presence: Presence) {
-        self.presence = presence;
-        self.execs = Execs::default();
-        self.main = MainProcess::default();
-    }
-
     /// Answers a request, and does what there is to do at once.
     async fn answer(&mut self, ask: Ask) {
+        if let Err(error) = self.check_understood(&ask.request) {
+            let _ = ask.answer.send(Err(error));
+            return;
+        }
         let answer = loop {
             match self.sandbox.request(ask.request.clone(), self.now()) {
                 Err(refusal) => break Err(refusal.into()),
@@ -459,25 +483,6 @@ impl Actor {
         for ask in self.waiting.drain(..) {
             let _ = ask.answer.send(Err(SandboxError::Unavailable(why.to_owned())));
         }
-    }
-
-    async fn act(&mut self, request: &Request) -> Result<Transition, SandboxError> {
-        match request {
-            Request::Freeze(reason) => self.freeze(*reason).await,
-            _ => self.thaw().await,
-        }
-    }
-
-    async fn freeze(&mut self, reason: SuspendReason) -> Result<Transition, SandboxError> {
-        let group = self.shared.machine.group(&self.sandbox.id).await.map_err(unavailable)?;
-        group.freeze().await.map_err(unavailable)?;
-        self.see_one(Observation::Frozen(reason)).await
-    }
-
-    async fn thaw(&mut self) -> Result<Transition, SandboxError> {
-        let group = self.shared.machine.group(&self.sandbox.id).await.map_err(unavailable)?;
-        group.thaw().map_err(unavailable)?;
-        self.see_one(Observation::Thawed).await
     }
 
     async fn see_one(&mut self, observation: Observation) -> Result<Transition, SandboxError> {
@@ -582,12 +587,8 @@ impl Actor {
     }
 }
 
-fn unavailable(error: impl std::error::Error) -> SandboxError {
-    SandboxError::Unavailable(chain(&error))
-}
-
 /// Writes an error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

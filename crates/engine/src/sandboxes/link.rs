@@ -1,10 +1,11 @@
 //! The connection to the supervisor of one sandbox.
 
-use std::{io, os::fd::OwnedFd, path::Path};
+use std::{io, net::TcpStream, os::fd::OwnedFd, path::Path};
 
 use isolate::{
+    sandbox::folder,
     socket::PacketSocket,
-    supervisor::wire::{self, Ask, Secret, Tell},
+    supervisor::wire::{self, Ask, Loopback, Secret, Tell},
 };
 use rustix::{
     fs::{Mode, OFlags},
@@ -25,16 +26,9 @@ pub(super) struct Link {
 
 impl Link {
     /// Connects to the supervisor that listens in this folder.
-    pub(super) fn open(folder: &Path, name: &str, secret: Secret) -> io::Result<Self> {
-        let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(folder, path, Mode::empty())?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        connect(&socket, &address(&folder, name)?)?;
-        let link = Self { socket: register(PacketSocket::from_fd(socket))? };
-        let packet = encode(&Ask::Hello { secret })?;
-        link.socket.get_ref().send(&packet, &[], SendFlags::DONTWAIT)?;
-        Ok(link)
+    pub(super) fn open(folder: &Path, secret: Secret) -> io::Result<Self> {
+        let socket = first_word(folder, &Ask::Hello { secret })?;
+        Ok(Self { socket })
     }
 
     /// Asks for something. Waits only while the supervisor has not read what was asked before.
@@ -52,6 +46,42 @@ impl Link {
             None => Ok(None),
         }
     }
+}
+
+/// Has the supervisor that listens in this folder begin a connection to a port inside. Whether
+/// somebody is there shows when the socket can be written to.
+pub(super) async fn connect_inside(
+    folder: &Path,
+    secret: Secret,
+    port: u16,
+    at: Loopback,
+) -> io::Result<TcpStream> {
+    const OLD: &str = "its supervisor knows no published ports: stop the sandbox and resume it";
+    let socket = first_word(folder, &Ask::Connect { secret, port, at })?;
+    let receive = |socket: &PacketSocket| Ok(socket.receive(RecvFlags::DONTWAIT)?);
+    let Some(packet) = socket.async_io(Interest::READABLE, receive).await? else {
+        return Err(io::Error::other(OLD));
+    };
+    match wire::decode(&packet.bytes).map_err(io::Error::other)? {
+        Tell::Connecting => match packet.fds.into_iter().next() {
+            Some(socket) => Ok(TcpStream::from(socket)),
+            None => Err(io::Error::other("no socket came along")),
+        },
+        Tell::NotConnecting { errno } => Err(io::Error::from_raw_os_error(errno)),
+        _ => Err(io::Error::other("the supervisor answered something else")),
+    }
+}
+
+/// Connects to a supervisor and says the first word.
+fn first_word(folder: &Path, ask: &Ask) -> io::Result<AsyncFd<PacketSocket>> {
+    let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder, path, Mode::empty())?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    connect(&socket, &address(&folder, folder::SOCKET)?)?;
+    let socket = register(PacketSocket::from_fd(socket))?;
+    socket.get_ref().send(&encode(ask)?, &[], SendFlags::DONTWAIT)?;
+    Ok(socket)
 }
 
 /// The path of a socket is at most 108 bytes long, and that of the data folder may be longer.

@@ -9,7 +9,7 @@ use std::{
 
 use isolate::{
     plan::Broken,
-    sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder, folder},
+    sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder, companion_name, folder},
     supervisor::{
         journal::{self, Record},
         wire::Secret,
@@ -21,13 +21,15 @@ use model::{
     ids::{ExecId, SandboxId},
     image::HOST,
     sandbox::Sandbox,
-    spec::{Resources, SandboxSpec},
+    spec::{Companion, Protocol, Resources, SandboxSpec},
     units::ByteSize,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
-use super::{Defaults, LEAST_DISK, SandboxError, Settings, group::Group, link::Link};
+use super::{
+    Defaults, LEAST_DISK, SandboxError, Settings, group::Group, link::Link, ports::MAX_PORTS,
+};
 use crate::{
     EngineError,
     posture::{Identity, Limits, Posture, Volumes},
@@ -46,6 +48,9 @@ impl fmt::Debug for Key {
 
 /// How long a supervisor may take to say that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// The most companions that one sandbox has.
+const MAX_COMPANIONS: usize = 16;
 
 const SOFT: &str = "this server has no control groups, so that it cannot hold a sandbox to a limit \
     of memory or processors: leave the limits out, or run the server where it has them (see \
@@ -87,6 +92,12 @@ pub(super) enum MachineError {
     NoImage { image: String },
     #[error("the spawner answered something else")]
     Confused,
+    #[error("cannot publish a port at port {port} of this machine")]
+    Port {
+        port: u16,
+        #[source]
+        source: io::Error,
+    },
 }
 
 impl MachineError {
@@ -116,12 +127,21 @@ impl Machine {
 
     /// Refuses what cannot be made here.
     pub(super) async fn check(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
-        let Resources { millicores, memory, disk } = spec.resources;
-        self.check_disk(disk).await?;
+        self.check_disk(spec.resources.disk).await?;
+        for companion in &spec.companions {
+            self.check_disk(companion.resources.disk).await?;
+        }
+        self.check_all_but_disk(spec)
+    }
+
+    fn check_all_but_disk(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        let Resources { millicores, memory, disk: _ } = spec.resources;
         if !self.has_limits && (millicores.is_some() || memory.is_some()) {
             return refuse(SOFT);
         }
-        check_kind(spec)
+        check_kind(spec)?;
+        let mut companions = spec.companions.iter();
+        companions.try_for_each(|companion| self.check_all_but_disk(&as_sandbox(companion)))
     }
 
     /// Refuses a limit of disk space that cannot be held, and everything where there are no volumes.
@@ -157,13 +177,49 @@ impl Machine {
         sandbox: &Sandbox,
         defaults: Defaults,
     ) -> Result<Link, MachineError> {
-        let spec = BodySpec {
-            sandbox: sandbox.id.to_string(),
-            secret: self.secret(&sandbox.id),
+        let body = Body {
+            name: sandbox.id.to_string(),
             hostname: "sandbox".to_owned(),
+            beside: None,
+            hosts: names_of(sandbox),
+        };
+        self.make_body(body, sandbox, defaults).await
+    }
+
+    /// Starts the supervisor of a companion beside that of its sandbox, and connects to it.
+    pub(super) async fn make_companion(
+        &self,
+        sandbox: &Sandbox,
+        number: usize,
+        companion: &Companion,
+        defaults: Defaults,
+    ) -> Result<Link, MachineError> {
+        let body = Body {
+            name: companion_name(sandbox.id.as_str(), number),
+            hostname: companion.name.clone(),
+            beside: Some(sandbox.id.to_string()),
+            hosts: names_of(sandbox),
+        };
+        let like_a_sandbox = Sandbox { spec: as_sandbox(companion), ..sandbox.clone() };
+        self.make_body(body, &like_a_sandbox, defaults).await
+    }
+
+    async fn make_body(
+        &self,
+        body: Body,
+        sandbox: &Sandbox,
+        defaults: Defaults,
+    ) -> Result<Link, MachineError> {
+        let name = body.name.clone();
+        let spec = BodySpec {
+            secret: self.secret(&body.name),
+            sandbox: body.name,
+            hostname: body.hostname,
             max_processes: defaults.processes,
             max_open_files: defaults.open_files,
             image: image_of(sandbox)?,
+            beside: body.beside,
+            hosts: body.hosts,
             disk: match sandbox.spec.resources.disk {
                 Some(limit) => DiskLimit::Promised(ByteCount(limit.as_bytes())),
                 None => DiskLimit::UpTo(ByteCount(defaults.disk.as_bytes())),
@@ -186,13 +242,13 @@ impl Machine {
             },
             Err(_elapsed) => return Err(MachineError::NotInTime),
         }
-        self.connect(&sandbox.id)
+        self.connect(&name)
     }
 
     /// Finds the supervisor that a daemon before this one has left, if it lives.
-    pub(super) async fn open(&self, id: &SandboxId) -> Result<Found, MachineError> {
-        match self.look(id).await? {
-            (SandboxAnswer::Body { .. }, _) => Ok(Found::Link(self.connect(id)?)),
+    pub(super) async fn open(&self, name: &str) -> Result<Found, MachineError> {
+        match self.look(name).await? {
+            (SandboxAnswer::Body { .. }, _) => Ok(Found::Link(self.connect(name)?)),
             (SandboxAnswer::NoBody { rebooted }, _) => Ok(Found::Nothing { rebooted }),
             (
                 SandboxAnswer::Done
@@ -205,27 +261,62 @@ impl Machine {
     }
 
     /// Opens the control group of a sandbox that lives.
-    pub(super) async fn group(&self, id: &SandboxId) -> Result<Group, MachineError> {
-        match self.look(id).await? {
+    async fn group(&self, name: &str) -> Result<Group, MachineError> {
+        match self.look(name).await? {
             (SandboxAnswer::Body { cgroup }, fds) => Ok(Group::new(cgroup, fds)?),
             _ => Err(MachineError::Confused),
         }
     }
 
-    async fn look(&self, id: &SandboxId) -> Result<(SandboxAnswer, Vec<OwnedFd>), MachineError> {
-        let order = SandboxOrder::Open { sandbox: id.to_string() };
+    /// Opens the control groups of a sandbox and of its companions that live.
+    pub(super) async fn groups(&self, sandbox: &Sandbox) -> Result<Vec<Group>, MachineError> {
+        let mut groups = vec![self.group(sandbox.id.as_str()).await?];
+        for name in companions_of(sandbox) {
+            match self.group(&name).await {
+                Ok(group) => groups.push(group),
+                // It is down, and will be started again or not.
+                Err(MachineError::Confused) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(groups)
+    }
+
+    async fn look(&self, name: &str) -> Result<(SandboxAnswer, Vec<OwnedFd>), MachineError> {
+        let order = SandboxOrder::Open { sandbox: name.to_owned() };
         let (answer, fds) = self.spawner.sandbox(order).await?;
         Ok((settle(answer)?, fds))
     }
 
-    fn connect(&self, id: &SandboxId) -> Result<Link, MachineError> {
-        let folder = self.folder.join(id.as_str());
-        Link::open(&folder, folder::SOCKET, self.secret(id)).map_err(MachineError::Link)
+    fn connect(&self, name: &str) -> Result<Link, MachineError> {
+        let (folder, secret) = self.door(name);
+        Link::open(&folder, secret).map_err(MachineError::Link)
     }
 
-    /// Ends every process of a sandbox and keeps its files.
-    pub(super) async fn end(&self, id: &SandboxId) -> Result<(), MachineError> {
-        self.done(SandboxOrder::End { sandbox: id.to_string() }).await
+    /// Returns where a supervisor listens, and what to say there.
+    pub(super) fn door(&self, name: &str) -> (PathBuf, Secret) {
+        (self.folder.join(name), self.secret(name))
+    }
+
+    /// Ends every process of a body and keeps its files.
+    pub(super) async fn end(&self, name: &str) -> Result<(), MachineError> {
+        self.done(SandboxOrder::End { sandbox: name.to_owned() }).await
+    }
+
+    /// Ends every process of a sandbox and of its companions, and keeps their files.
+    pub(super) async fn end_all(&self, sandbox: &Sandbox) -> Result<(), MachineError> {
+        for name in companions_of(sandbox) {
+            self.end(&name).await?;
+        }
+        self.end(sandbox.id.as_str()).await
+    }
+
+    /// Ends every process of a sandbox and of its companions, and removes their files.
+    pub(super) async fn remove_all(&self, sandbox: &Sandbox) -> Result<(), MachineError> {
+        for name in companions_of(sandbox) {
+            self.remove(&name).await?;
+        }
+        self.remove(sandbox.id.as_str()).await
     }
 
     /// Ends every process of a sandbox and removes its files.
@@ -274,11 +365,39 @@ impl Machine {
             .unwrap_or(Err(io::ErrorKind::Interrupted.into()))
     }
 
-    fn secret(&self, id: &SandboxId) -> Secret {
+    fn secret(&self, name: &str) -> Secret {
         let mut hash = Sha256::new();
         hash.update(self.key.0);
-        hash.update(id.as_str());
+        hash.update(name);
         Secret(hash.finalize().into())
+    }
+}
+
+/// One of the bodies that a sandbox has: its own, or a companion's.
+struct Body {
+    name: String,
+    hostname: String,
+    beside: Option<String>,
+    hosts: Vec<String>,
+}
+
+fn names_of(sandbox: &Sandbox) -> Vec<String> {
+    sandbox.spec.companions.iter().map(|companion| companion.name.clone()).collect()
+}
+
+fn companions_of(sandbox: &Sandbox) -> impl Iterator<Item = String> {
+    let (id, count) = (sandbox.id.to_string(), sandbox.spec.companions.len());
+    (0..count).map(move |number| companion_name(&id, number))
+}
+
+/// What a companion is, in the words for a sandbox.
+pub(super) fn as_sandbox(companion: &Companion) -> SandboxSpec {
+    SandboxSpec {
+        image: companion.image.clone(),
+        env: companion.env.clone(),
+        command: companion.command.clone(),
+        resources: companion.resources,
+        ..SandboxSpec::default()
     }
 }
 
@@ -317,14 +436,17 @@ fn refuse<T>(what: &str) -> Result<T, SandboxError> {
 
 /// Refuses what no machine makes yet.
 fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
-    if !spec.companions.is_empty() {
-        return refuse("companions are not supported by this server");
+    if spec.companions.len() > MAX_COMPANIONS {
+        return refuse(&format!("a sandbox has at most {MAX_COMPANIONS} companions"));
     }
     if !spec.mounts.is_empty() || !spec.copies.is_empty() || !spec.tools.is_empty() {
         return refuse("mounts, copies and builtin tools are not supported by this server");
     }
-    if !spec.ports.is_empty() {
-        return refuse("published ports are not supported by this server");
+    if spec.ports.iter().any(|port| port.protocol != Protocol::Tcp) {
+        return refuse("this server publishes ports of TCP only");
+    }
+    if spec.ports.len() > MAX_PORTS {
+        return refuse(&format!("a sandbox publishes at most {MAX_PORTS} ports"));
     }
     Ok(())
 }

@@ -73,6 +73,9 @@ fn used(image: &Image) -> Result<UsedImage, ImageError> {
         layers: image.layer_names(),
         env: run.env.iter().filter_map(variable).collect::<Variables>(),
         command: run.entrypoint.iter().chain(&run.cmd).cloned().collect(),
+        entrypoint: run.entrypoint.clone(),
+        user: run.user.clone(),
+        working_directory: run.working_dir.clone(),
     })
 }
 

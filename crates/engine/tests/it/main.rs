@@ -7,6 +7,8 @@ mod bombs;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
+mod companions;
+#[cfg(test)]
 mod containment;
 #[cfg(test)]
 mod disks;
@@ -20,6 +22,8 @@ mod images;
 mod networks;
 #[cfg(test)]
 mod node;
+#[cfg(test)]
+mod ports;
 #[cfg(test)]
 mod sandboxes;
 #[cfg(test)]

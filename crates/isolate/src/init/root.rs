@@ -116,7 +116,7 @@ pub(super) fn add_proc_masks(masked: &[String], file: &str, folder: &str) -> Res
 }
 
 /// A mount that is bound elsewhere is read-only there too.
-fn make_read_only(path: &str) -> Result<(), Errno> {
+pub(super) fn make_read_only(path: &str) -> Result<(), Errno> {
     let path = CString::new(path).or(Err(Errno::INVAL))?;
     sys::mount::set_attributes_recursively(CWD.as_fd(), &path, sys::mount::RDONLY)
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::{fs::Mode, io::Errno};
 
-use super::{image, privileges, report, root};
+use super::{hosts, image, privileges, report, root};
 use crate::{
     plan::{Broken, Step},
     sandbox::SandboxPlan,
@@ -61,6 +61,7 @@ pub(super) fn prepare(plan: &SandboxPlan, fds: Vec<OwnedFd>) -> Result<Supervisi
         image::build(&plan.masked, identity, &fds.root, &fds.files, &fds.layers)?;
     }
     drop((fds.root, fds.files, fds.layers));
+    hosts::set(&plan.hosts).map_err(Broken::at(Step::Root))?;
     let network = Broken::at(Step::Network);
     rustix::system::sethostname(plan.hostname.as_bytes()).map_err(&network)?;
     sys::net::bring_loopback_up().map_err(&network)?;

@@ -1,7 +1,7 @@
 //! Users on the host that nobody else has: two for each slot, one for init and one for user code,
 //! and a block for each sandbox.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::identity::SANDBOX_USERS;
 
@@ -25,10 +25,11 @@ impl IdRange {
     pub const DAEMON: u32 = 0x7000_0000;
 }
 
-/// The users of sandboxes, in blocks.
+/// The users of sandboxes, in blocks. A sandbox and its companions share one: it is free when the
+/// last of them has given it back.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    used: BTreeSet<u32>,
+    used: BTreeMap<u32, usize>,
 }
 
 impl Blocks {
@@ -39,18 +40,21 @@ impl Blocks {
     /// Takes a block: the number of its first id.
     pub(super) fn take(&mut self) -> Option<u32> {
         let mut all = (0..Self::COUNT).map(|block| Self::FIRST + block * SANDBOX_USERS);
-        let free = all.find(|first| !self.used.contains(first))?;
-        self.used.insert(free);
+        let free = all.find(|first| !self.used.contains_key(first))?;
+        self.take_this(free);
         Some(free)
     }
 
-    /// Takes the block that a sandbox has since before this spawner.
+    /// Takes the block that a sandbox has since before this spawner, or that its companion shares.
     pub(super) fn take_this(&mut self, first: u32) {
-        self.used.insert(first);
+        *self.used.entry(first).or_default() += 1;
     }
 
     pub(super) fn give_back(&mut self, first: u32) {
-        self.used.remove(&first);
+        match self.used.get_mut(&first) {
+            Some(users) if *users > 1 => *users -= 1,
+            Some(_) | None => drop(self.used.remove(&first)),
+        }
     }
 }
 
@@ -106,6 +110,12 @@ mod tests {
             (one, other),
             (Blocks::FIRST + SANDBOX_USERS, Blocks::FIRST + 2 * SANDBOX_USERS)
         );
+        blocks.give_back(one);
+        assert_eq!(blocks.take(), Some(one));
+        // A companion has it too, and may be the last.
+        blocks.take_this(one);
+        blocks.give_back(one);
+        assert_ne!(blocks.take(), Some(one));
         blocks.give_back(one);
         assert_eq!(blocks.take(), Some(one));
         const { assert!(Blocks::FIRST + Blocks::COUNT * SANDBOX_USERS <= IdRange::DAEMON) };

@@ -9,9 +9,10 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{Gid, MemfdFlags, Mode, OFlags, SealFlags, Uid, fchown, fcntl_add_seals, memfd_create},
     io::Errno,
-    net::SendFlags,
+    net::{RecvFlags, SendFlags},
     pipe::{PipeFlags, pipe_with},
     process::{Pid, Signal, pidfd_send_signal},
+    thread::{ThreadNameSpaceType, move_into_thread_name_spaces},
 };
 
 use super::{Origin, Slot, Spawner, process};
@@ -221,6 +222,45 @@ pub(super) fn fork(
             sys::process::let_go(other.as_fd());
             become_init(spawner, ours, spawner.identity())
         }
+    }
+}
+
+/// Forks a process as [`fork`] does, but into the network and to the users of a body that lives. One
+/// in between goes there and forks it: what has gone there cannot come back.
+pub(super) fn fork_beside(
+    spawner: &Spawner,
+    ours: &PacketSocket,
+    other: &PacketSocket,
+    body: &OwnedFd,
+) -> Result<(Pid, OwnedFd), Broken> {
+    let at = Broken::at(Step::Fork);
+    let (told, tell) = PacketSocket::pair().map_err(&at)?;
+    if let Fork::Child = sys::process::fork(0).map_err(&at)? {
+        let there = ThreadNameSpaceType::USER | ThreadNameSpaceType::NETWORK;
+        let forked = move_into_thread_name_spaces(body.as_fd(), there)
+            .and_then(|()| sys::process::fork(sys::process::BESIDE_ANOTHER));
+        let (number, pidfd) = match forked {
+            Ok(Fork::Child) => {
+                for fd in [other.as_fd(), told.as_fd(), tell.as_fd()] {
+                    sys::process::let_go(fd);
+                }
+                become_init(spawner, ours, spawner.identity())
+            }
+            Ok(Fork::Parent { child, pidfd }) => (child.as_raw_nonzero().get(), Some(pidfd)),
+            Err(errno) => (-errno.raw_os_error(), None),
+        };
+        let fds: Vec<BorrowedFd<'_>> = pidfd.iter().map(AsFd::as_fd).collect();
+        // If this fails, the other side sees that nobody is there any more.
+        let _ = tell.send(&number.to_ne_bytes(), &fds, SendFlags::empty());
+        sys::process::exit_now(0)
+    }
+    drop(tell);
+    // It is a copy of ourselves and waits for nothing, so neither do we.
+    let packet = told.receive(RecvFlags::empty()).map_err(&at)?.ok_or_else(|| at(Errno::CHILD))?;
+    let number = packet.bytes.try_into().map_or(-libc::EPROTO, i32::from_ne_bytes);
+    match (Pid::from_raw(number.max(0)), packet.fds.into_iter().next()) {
+        (Some(pid), Some(pidfd)) => Ok((pid, pidfd)),
+        _ => Err(at(Errno::from_raw_os_error(number.saturating_neg().max(1)))),
     }
 }
 

@@ -142,7 +142,7 @@ impl Spawner {
         let Some(volumes) = &mut self.volumes else {
             let said = "this server has no volumes".to_owned();
             let denied = Denied { reason: Reason::Other, said };
-            return self.volume_settled(wish.name().as_str(), Err(denied));
+            return self.volume_settled(wish.name(), Err(denied));
         };
         volumes.waiting.push_back(wish);
         self.start_keeper();
@@ -183,7 +183,7 @@ impl Spawner {
             };
             volumes.under_way.remove(&name);
             volumes.tell();
-            self.volume_settled(name.as_str(), granted);
+            self.volume_settled(&name, granted);
         }
     }
 
@@ -204,7 +204,7 @@ impl Spawner {
                     Err(Denied { reason: Reason::Other, said: String::new() })
                 }
             };
-            self.volume_settled(wish.name().as_str(), granted);
+            self.volume_settled(wish.name(), granted);
         }
         if let Posture::Broken { .. } = said {
             self.post(&Notice::Volumes { posture: said }, Vec::new());

@@ -18,6 +18,7 @@ use super::{
     exec::Exec,
     journal::Record,
     output::CHUNK,
+    port,
     wire::{self, Ask, End, MAX_EXECS, Refusal, Start, Tell, WireError},
 };
 use crate::{plan::Broken, socket::PacketSocket, sys};
@@ -198,13 +199,17 @@ impl Supervisor {
             Ok(Some(packet)) => wire::decode(&packet.bytes),
             Ok(None) | Err(_) => Err(WireError::Empty),
         };
-        if let Ok(Ask::Hello { secret }) = hello
-            && is_same(&secret.0, &self.place.secret.0)
-        {
-            let execs = u32::try_from(self.execs.len()).unwrap_or(u32::MAX);
-            let welcome = Tell::Welcome { sandbox: self.place.sandbox.clone(), execs };
-            self.daemon = Some(Daemon { socket: stranger, unsent: vec![(welcome, None)] });
-            self.execs.values_mut().for_each(Exec::untell);
+        match hello {
+            Ok(Ask::Hello { secret }) if is_same(&secret.0, &self.place.secret.0) => {
+                let execs = u32::try_from(self.execs.len()).unwrap_or(u32::MAX);
+                let welcome = Tell::Welcome { sandbox: self.place.sandbox.clone(), execs };
+                self.daemon = Some(Daemon { socket: stranger, unsent: vec![(welcome, None)] });
+                self.execs.values_mut().for_each(Exec::untell);
+            }
+            Ok(Ask::Connect { secret, port, at }) if is_same(&secret.0, &self.place.secret.0) => {
+                port::answer(&stranger, port, at);
+            }
+            Ok(_) | Err(_) => {}
         }
     }
 
@@ -230,7 +235,7 @@ impl Supervisor {
 
     fn obey(&mut self, ask: Ask) -> Result<(), Errno> {
         match ask {
-            Ask::Hello { .. } => {}
+            Ask::Hello { .. } | Ask::Connect { .. } => {}
             Ask::Start(start) => self.start(&start),
             Ask::Signal { exec, signal, whom } => match self.execs.get(&exec) {
                 Some(found) => {
@@ -254,6 +259,7 @@ impl Supervisor {
             Ask::Forget { exec } => {
                 if self.execs.get(&exec).is_some_and(Exec::has_ended) {
                     self.place.leave(&exec);
+                    self.place.clear_output(&exec);
                     self.execs.remove(&exec);
                 }
             }

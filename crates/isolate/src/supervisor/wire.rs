@@ -3,7 +3,9 @@
 //! Each message is one packet of a SEQPACKET connection: the version, then the message. A daemon
 //! may be of another build than the supervisor that it finds: messages of a version are therefore
 //! never changed, and a test holds their bytes. A new version gets a number of its own, and daemons
-//! go on speaking the last one to the supervisors that know no other.
+//! go on speaking the last one to the supervisors that know no other. A message may be added behind
+//! the others if nobody is harmed who does not know it: `Connect` comes on a connection of its own,
+//! which is all that a supervisor without it closes.
 //!
 //! ```text
 //! daemon ── Hello ──▶ supervisor ── Welcome, then every exec that was not forgotten
@@ -11,6 +13,8 @@
 //!                                ── Output, whenever there is more
 //!                                ── Ended, once
 //!        ── Forget ─▶
+//!
+//! daemon ── Connect ▶ supervisor ── Connecting, with a socket, or NotConnecting
 //! ```
 //!
 //! The supervisor keeps no queue. It remembers what it has told of each exec, and tells the rest
@@ -30,6 +34,10 @@ pub const MAX_ID: usize = 200;
 
 /// The most execs that run, or have ended and were not forgotten, in one sandbox.
 pub const MAX_EXECS: usize = 512;
+
+/// What begins like this is the server's own, again and again: its output goes when it is
+/// forgotten. No exec of a caller has such an id.
+pub const UNKEPT: &str = "_check-";
 
 /// What only the daemon of a sandbox and its supervisor know.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +79,20 @@ pub enum Ask {
     Stop {
         grace: Duration,
     },
+    /// In the place of `Hello`, and the last word on its connection: asks for a socket that is
+    /// being connected to a port inside.
+    Connect {
+        secret: Secret,
+        port: u16,
+        at: Loopback,
+    },
+}
+
+/// Where inside a port is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Loopback {
+    V4,
+    V6,
 }
 
 /// A command to run.
@@ -146,6 +168,13 @@ pub enum Tell {
     },
     /// Nothing is left in the sandbox. The supervisor ends after this.
     Stopped,
+    /// The answer to `Connect`. It comes with a socket that does not block; whether somebody is
+    /// there shows when it can be written to.
+    Connecting,
+    /// The other answer to it.
+    NotConnecting {
+        errno: i32,
+    },
 }
 
 /// An exec as it stands.
@@ -260,6 +289,10 @@ mod tests {
             (Ask::CloseInput { exec: "ex".into() }, "0104026578".into()),
             (Ask::Forget { exec: "ex".into() }, "0105026578".into()),
             (Ask::Stop { grace: Duration::from_secs(10) }, "01060a00".into()),
+            (
+                Ask::Connect { secret: Secret([7; 32]), port: 8080, at: Loopback::V6 },
+                format!("0107{} 903f 01", "07".repeat(32)),
+            ),
         ];
         for (ask, bytes) in asks {
             assert_eq!(hex(&encode(&ask).unwrap()), bytes.replace(' ', ""), "{ask:?}");
@@ -285,6 +318,8 @@ mod tests {
             (Tell::Input { exec: "ex".into() }, "0105026578".into()),
             (Tell::Refused { exec: "ex".into(), why: Refusal::Stopping }, "010602657803".into()),
             (Tell::Stopped, "0107".into()),
+            (Tell::Connecting, "0108".into()),
+            (Tell::NotConnecting { errno: 111 }, "0109de01".into()),
         ];
         for (tell, bytes) in tells {
             assert_eq!(hex(&encode(&tell).unwrap()), bytes.replace(' ', ""), "{tell:?}");

@@ -34,16 +34,24 @@ pub const NAMESPACES_BUT_NETWORK: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS) as u64;
 
+/// For a companion of a process whose users and network the caller has: the new process is a child
+/// of the caller's parent.
+pub const BESIDE_ANOTHER: u64 = libc::CLONE_PARENT as u64
+    | (libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u64;
+
 /// Forks into new namespaces. The caller must have a single thread: the child goes on with a
 /// copy of its memory, and a lock that another thread held would stay locked for ever.
 pub fn fork(namespaces: u64) -> Result<Fork, Errno> {
     let mut pidfd: RawFd = -1;
+    // A child of our parent's ends with the signal that we end with, and with no other.
+    let is_parents = namespaces & libc::CLONE_PARENT as u64 != 0;
+    let exit_signal = if is_parents { 0 } else { libc::SIGCHLD as u64 };
     let args = libc::clone_args {
         flags: namespaces | libc::CLONE_PIDFD as u64,
         pidfd: (&raw mut pidfd) as u64,
         child_tid: 0,
         parent_tid: 0,
-        exit_signal: libc::SIGCHLD as u64,
+        exit_signal,
         stack: 0,
         stack_size: 0,
         tls: 0,

@@ -120,6 +120,8 @@ impl Ground {
             max_open_files: 1024,
             image: Image::Layers(layers.iter().map(ToString::to_string).collect()),
             disk: DiskLimit::UpTo(ByteCount::mib(16)),
+            beside: None,
+            hosts: Vec::new(),
         };
         let (answer, fds) = self.order(SandboxOrder::Make(Box::new(spec)));
         let SandboxAnswer::Body { .. } = answer else { panic!("{answer:?}") };
@@ -273,6 +275,8 @@ fn a_layer_that_is_not_there_or_has_a_strange_name_is_refused() {
             max_open_files: 1024,
             image: Image::Layers(vec![name.to_owned()]),
             disk: DiskLimit::UpTo(ByteCount::mib(16)),
+            beside: None,
+            hosts: Vec::new(),
         };
         let (answer, _) = ground.order(SandboxOrder::Make(Box::new(spec)));
         assert!(matches!(answer, SandboxAnswer::Failed { .. }), "{name}: {answer:?}");

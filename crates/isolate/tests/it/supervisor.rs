@@ -8,7 +8,10 @@ use isolate::{
     socket::PacketSocket,
     supervisor::{
         journal::{self, Record},
-        wire::{self, Ask, End, Known, Refusal, Secret, Start, Stored, Tell, User, Whom, Written},
+        wire::{
+            self, Ask, End, Known, Loopback, Refusal, Secret, Start, Stored, Tell, User, Whom,
+            Written,
+        },
     },
 };
 use rustix::{
@@ -329,4 +332,29 @@ fn a_daemon_that_does_not_listen_holds_nobody_up() {
         open.retain(|exec| known.iter().any(|k| k.exec == **exec && k.end.is_none()));
     }
     drop(deaf);
+}
+
+#[test]
+fn a_socket_into_the_sandbox_is_for_whoever_knows_the_secret() {
+    let supervisor = start_supervisor().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (mut daemon, _) = Daemon::greet(&supervisor);
+    let mut asker = Daemon { socket: Daemon::connect(&supervisor) };
+    asker.ask(&Ask::Connect { secret: SECRET, port, at: Loopback::V4 });
+    let (told, socket) = asker.next_with_fd();
+    assert_eq!(told, Tell::Connecting);
+    let mut socket = std::net::TcpStream::from(socket.unwrap());
+    let (mut other, _) = listener.accept().unwrap();
+    socket.write_all(b"hello").unwrap();
+    let mut heard = [0; 5];
+    std::io::Read::read_exact(&mut other, &mut heard).unwrap();
+    assert_eq!(&heard, b"hello");
+    let stranger = Daemon::connect(&supervisor);
+    let ask = Ask::Connect { secret: Secret([8; 32]), port, at: Loopback::V4 };
+    stranger.send(&wire::encode(&ask).unwrap(), &[], SendFlags::empty()).unwrap();
+    assert!(stranger.receive(RecvFlags::empty()).unwrap().is_none());
+    // The daemon that was there first is still the one.
+    daemon.start("ex_1", "exit 4");
+    assert_eq!(exit_of(&daemon.end("ex_1")), Exit::Code(4));
 }

@@ -44,6 +44,8 @@ fn make(limit: DiskLimit) -> SandboxOrder {
         max_processes: 100,
         max_open_files: 1024,
         image: Image::Host,
+        beside: None,
+        hosts: Vec::new(),
         disk: limit,
     }))
 }

@@ -178,6 +178,8 @@ proptest! {
     #[test]
     fn asking_again_is_already_so_or_refused_and_stays_so(steps in steps(), request in request()) {
         let mut history = History::of(steps);
+        // The store refuses an id that was used before, so that it never gets this far.
+        prop_assume!(!matches!(&request, Request::StartExec { exec, .. } if history.execs.contains_key(exec)));
         let at = Timestamp::from_millis(1000);
         let first = history.sandbox.request(request.clone(), at);
         if let Ok(Answer::Record(transition)) = &first {
@@ -195,11 +197,10 @@ proptest! {
         let mut history = History::of(steps);
         let at = Timestamp::from_millis(1000);
         let repeats = match observation {
-            Observation::Preparing { .. }
-            | Observation::EndsSoon { .. }
-            | Observation::CompanionReady { .. }
-            | Observation::CompanionFailed { .. } => true,
+            Observation::Preparing { .. } | Observation::EndsSoon { .. } => true,
             Observation::Ready
+            | Observation::CompanionReady { .. }
+            | Observation::CompanionFailed { .. }
             | Observation::Failed(_)
             | Observation::Stopped
             | Observation::Deleted
@@ -213,6 +214,21 @@ proptest! {
         if let Some(transition) = history.sandbox.observe(observation.clone(), at) {
             history.keep(&transition);
             prop_assert_eq!(history.sandbox.observe(observation, at).is_some(), repeats);
+        }
+    }
+
+    #[test]
+    fn every_start_has_one_outcome_for_a_companion_and_a_failure_is_the_last(steps in steps()) {
+        let history = History::of(steps);
+        let starts = |kind: &EventKind| matches!(kind, EventKind::Accepted | EventKind::ResumeAccepted);
+        let kinds: Vec<&EventKind> = history.events.iter().map(|event| &event.kind).collect();
+        for start in kinds.split(|kind| starts(kind)) {
+            let ready = |kind: &&&EventKind| matches!(kind, EventKind::CompanionReady { .. });
+            let failed = |kind: &&&EventKind| matches!(kind, EventKind::CompanionFailed { .. });
+            let told: Vec<_> = start.iter().filter(|kind| ready(kind) || failed(kind)).collect();
+            prop_assert!(told.iter().filter(|kind| ready(kind)).count() <= 1, "{told:?}");
+            prop_assert!(told.iter().skip(1).all(failed) && told.len() <= 2, "{told:?}");
+            prop_assert!(told.len() < 2 || told.first().is_some_and(ready), "{told:?}");
         }
     }
 

@@ -16,6 +16,7 @@ impl Truth {
         }
         self.judge_makers(findings);
         self.judge_ends(findings);
+        self.judge_companions(findings);
         self.summary.sandboxes = count(self.logs.iter().filter(|log| log.shown > 0));
         self.summary.execs = count(self.execs.iter().filter(|exec| exec.started.is_some()));
         self.summary.replays = count(self.logs.iter().filter(|log| log.replayed.is_some()));

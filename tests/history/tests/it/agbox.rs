@@ -29,6 +29,7 @@ pub(crate) fn event(sandbox: &str, event: &model::event::Event) -> Event {
         exec: None,
         exit_code: None,
         loss: None,
+        companion: None,
         occurred_at: event.occurred_at.as_millis(),
         details: String::new(),
         replay: false,
@@ -39,6 +40,9 @@ pub(crate) fn event(sandbox: &str, event: &model::event::Event) -> Event {
         EventKind::ExecEnded { exec, end } => {
             shown.exec = Some(exec.as_str().to_owned());
             (shown.exit_code, shown.loss) = end_of(end);
+        }
+        EventKind::CompanionReady { name } | EventKind::CompanionFailed { name, .. } => {
+            shown.companion = Some(name.clone());
         }
         EventKind::Preparing { step, .. } => shown.details.clone_from(step),
         EventKind::Failed(failure) => shown.details.clone_from(&failure.message),

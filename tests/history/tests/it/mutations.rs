@@ -18,7 +18,7 @@ mod streams;
 /// Changes a history and says which rules may tell; nothing if there is no place for it.
 pub(crate) type Mutation = fn(&mut Vec<Entry>, &mut Chance) -> Option<&'static [Rule]>;
 
-pub(crate) const ALL: [(&str, Mutation); 38] = [
+pub(crate) const ALL: [(&str, Mutation); 39] = [
     ("drop an event", streams::drop_an_event),
     ("repeat an event", streams::repeat_an_event),
     ("swap two events", streams::swap_two_events),
@@ -29,6 +29,7 @@ pub(crate) const ALL: [(&str, Mutation); 38] = [
     ("cut off the tail of a replay", cut_replay),
     ("a second end of an exec", second_end),
     ("an event after the deletion", event_after_deletion),
+    ("a companion told of twice", second_outcome),
     ("another exit code", other_exit_code),
     ("an exit code in an answer", other_exit_code_in_answer),
     ("a loss nobody caused", unexplained_loss),
@@ -148,6 +149,20 @@ fn second_end(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static 
     let end = Event { state: None, ..chance.pick(&ends)? };
     append(entries, place, end)?;
     Some(if gone { &[Rule::SandboxesEndOnce] } else { &[Rule::ExecsEndOnce] })
+}
+
+fn second_outcome(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {
+    let is_told = |events: &[Event]| {
+        let last = events.iter().rev().find(|it| {
+            matches!(it.kind, Kind::Accepted | Kind::CompanionReady | Kind::CompanionFailed)
+        });
+        last.is_some_and(|it| it.kind == Kind::CompanionReady) && last_is(events, State::Ready)
+    };
+    let place = replay(entries, chance, is_told)?;
+    let mut events = events_mut(&mut entries[place])?.iter().rev();
+    let told = events.find(|it| it.kind == Kind::CompanionReady)?.clone();
+    append(entries, place, told)?;
+    Some(&[Rule::CompanionsHaveOneOutcome])
 }
 
 fn event_after_deletion(entries: &mut Vec<Entry>, chance: &mut Chance) -> Option<&'static [Rule]> {

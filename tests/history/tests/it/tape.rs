@@ -188,6 +188,7 @@ pub(crate) fn exec_view(state: ExecState, exit_code: Option<i32>, sequence: u64)
 /// zero or seven.
 pub(crate) fn event(sequence: u64, kind: Kind) -> Event {
     let is_exec = kind == Kind::ExecStarted || kind.is_exec_end();
+    let is_of_companion = matches!(kind, Kind::CompanionReady | Kind::CompanionFailed);
     let exit_code = match kind {
         Kind::ExecFinished => Some(0),
         Kind::ExecFailed => Some(7),
@@ -201,6 +202,7 @@ pub(crate) fn event(sequence: u64, kind: Kind) -> Event {
         exec: is_exec.then(|| EXEC.into()),
         exit_code,
         loss: None,
+        companion: is_of_companion.then(|| "db".into()),
         occurred_at: i64::try_from(sequence).expect("a test has few events") * 1000,
         details: String::new(),
         replay: false,

@@ -99,3 +99,35 @@ fn f11_a_daemon_that_stood_still_tells_what_happened_meanwhile() {
     let events = ground.events("demo");
     assert_eq!(events.last().unwrap()["exit_code"], 7, "{events:?}");
 }
+
+/// F55, F57: those who follow a sandbox are told the same, also over the end of the server, and one
+/// who does not read holds up nobody.
+#[test]
+fn f57_many_followers_are_told_the_same_and_one_that_does_not_read_holds_up_nobody() {
+    let mut ground = Ground::new();
+    ground.start();
+    ground.create("demo");
+    let follow = |ground: &Ground| {
+        let mut command = ground.command(&["events", "demo", "--follow", "--json"]);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+        command.spawn().unwrap()
+    };
+    let idle = follow(&ground);
+    pidfd_send_signal(open_process(idle.id()), Signal::STOP).unwrap();
+    let followers: Vec<_> = (0..30).map(|_| follow(&ground)).collect();
+    for _ in 0..5 {
+        assert_eq!(ground.shell("demo", "true").code, Some(0));
+    }
+    ground.kill();
+    ground.start();
+    assert_eq!(ground.ask(&["rm", "demo"]).code, Some(0));
+    let expected = ground.ask(&["events", "demo", "--json"]).out;
+    for mut follower in followers {
+        let told = crate::command::read_rest(follower.stdout.take().unwrap());
+        assert_eq!(told, expected);
+        assert!(follower.wait().unwrap().success());
+    }
+    pidfd_send_signal(open_process(idle.id()), Signal::CONT).unwrap();
+    let told = idle.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(told.stdout).unwrap(), expected);
+}

@@ -119,3 +119,61 @@ fn f14_a_damaged_record_is_told_and_neither_guessed_nor_ended() {
         &before.to_string(),
     ]));
 }
+
+/// F30: what is written down under another start of the machine is a process of nobody.
+#[test]
+fn f30_after_the_machine_was_started_anew_no_process_is_taken_for_an_old_one() {
+    if !is_root() {
+        return;
+    }
+    let mut ground = Ground::new();
+    ground.start();
+    ground.create("demo");
+    ground.detach("demo", "sleep 1000");
+    let sandbox = ground.only_sandbox();
+    ground.kill();
+    kill_all(&[name(&sandbox)]);
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let (boot, body) = (boot.trim().as_bytes(), sandbox.join("body"));
+    let mut bytes = fs::read(&body).unwrap();
+    let at = bytes.windows(boot.len()).position(|part| part == boot).unwrap();
+    bytes[at] = if boot[0] == b'0' { b'1' } else { b'0' };
+    fs::write(&body, bytes).unwrap();
+    ground.start();
+    let failed = "until \"$0\" ps --json | grep -q FAILED; do sleep 0.05; done";
+    let asking = ground.command(&[]);
+    let mut wait = Command::new("timeout");
+    wait.args(["10", "sh", "-c", failed]).arg(asking.get_program());
+    wait.envs(asking.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    must(&mut wait);
+    let events = ground.events("demo");
+    let (exec, failed) = (&events[events.len() - 2], events.last().unwrap());
+    assert_eq!(
+        (&exec["error_code"], &failed["reason"]),
+        (&"HOST_REBOOTED".into(), &"host_rebooted".into())
+    );
+    assert_eq!(ground.ask(&["rm", "demo"]).code, Some(0));
+}
+
+/// F24, F29: what looks like a sandbox of ours and is in no record goes; what is another's stays.
+#[test]
+fn f24_f29_what_no_record_knows_of_goes_and_what_is_not_ours_stays() {
+    if !is_root() {
+        return;
+    }
+    let (mut ground, mut other) = (Ground::new(), Ground::new());
+    other.start();
+    other.create("demo");
+    ground.start();
+    ground.create("demo");
+    ground.stop();
+    let planted = ground.data.join("sandboxes/sb_00000000000000000000000000");
+    fs::create_dir_all(planted.join("files/deep/er")).unwrap();
+    let strange = ground.data.join("not-ours");
+    fs::create_dir(&strange).unwrap();
+    ground.start();
+    assert!(!planted.exists() && strange.exists(), "{}", ground.log());
+    for server in [&ground, &other] {
+        assert_eq!(server.shell("demo", "echo here").out, "here\n");
+    }
+}

@@ -25,6 +25,7 @@ fn life(phase: Phase) -> Life {
         failure: None,
         end: None,
         images: UsedImages::new(),
+        companions: BTreeMap::new(),
     }
 }
 

@@ -15,17 +15,22 @@ impl Actor {
         match self.phase() {
             Phase::Stopping => self.stop_until,
             Phase::Stopped => Some(self.end_of_keeping()),
+            // It may be in use by commands that nobody here can see.
+            _ if matches!(self.presence, Presence::Foreign { .. }) => None,
             Phase::Active | Phase::Idle => {
                 let is_unused = self.sandbox.life.running.is_empty();
                 let idle_end = if is_unused { self.idle_end() } else { None };
-                [idle_end, self.main.deadline()].into_iter().flatten().min()
+                let more = [self.main.deadline(), self.beside.deadline()];
+                [idle_end].into_iter().chain(more).flatten().min()
             }
             _ => None,
         }
     }
 
     fn idle_end(&self) -> Option<Instant> {
-        Some(self.moments.unused_for(self.sandbox.spec.idle?.after))
+        let after = self.sandbox.spec.idle?.after;
+        let by_ports = Instant::now() + after.saturating_sub(self.ports.unused_for());
+        Some(self.moments.unused_for(after).max(by_ports))
     }
 
     /// Returns until when a stopped one is kept.
@@ -45,6 +50,7 @@ impl Actor {
             return;
         }
         self.start_main_again().await;
+        self.end_late_post_starts().await;
         let Some(idle) = self.sandbox.spec.idle else { return };
         if !self.sandbox.life.running.is_empty()
             || self.idle_end().is_some_and(|end| end > Instant::now())

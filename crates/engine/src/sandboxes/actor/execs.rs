@@ -21,12 +21,21 @@ pub(super) struct Execs {
     to_come: Option<u32>,
     /// Those that it was asked for or knows.
     known: HashSet<String>,
+    has_all: bool,
+}
+
+impl Execs {
+    /// Whether the supervisor has named everything that it knew.
+    pub(super) fn are_known(&self) -> bool {
+        self.has_all
+    }
 }
 
 const KILL: i32 = 9;
 
 impl Actor {
     pub(super) async fn hear(&mut self, tell: Tell) {
+        self.hang_ups = 0;
         match tell {
             Tell::Welcome { sandbox, execs } => {
                 if sandbox != self.sandbox.id.as_str() {
@@ -42,6 +51,8 @@ impl Actor {
             Tell::Started { .. } | Tell::Output { .. } | Tell::Input { .. } => {}
             // It ends now, which is seen by its silence.
             Tell::Stopped => {}
+            // Only whoever asks for a connection is told so.
+            Tell::Connecting | Tell::NotConnecting { .. } => {}
         }
     }
 
@@ -55,7 +66,7 @@ impl Actor {
             (None, Ok(id)) if !self.sandbox.life.running.contains_key(&id) => {
                 self.kill_exec(&id).await;
             }
-            (None, _) => {}
+            (None, _) => self.learn_post_start(&known.exec).await,
         }
         if let Some(to_come) = &mut self.execs.to_come {
             *to_come = to_come.saturating_sub(1);
@@ -70,6 +81,7 @@ impl Actor {
             return;
         }
         self.execs.to_come = None;
+        self.execs.has_all = true;
         match self.phase() {
             Phase::Provisioning | Phase::Resuming => {
                 failpoint::pass("c.ready_handshake");
@@ -101,12 +113,7 @@ impl Actor {
 
     /// What stood still before is to do so now. With the freezer of v2 it still does.
     async fn freeze_again(&mut self) {
-        let id = &self.sandbox.id;
-        let frozen = match self.shared.machine.group(id).await {
-            Ok(group) => group.freeze().await.map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        if let Err(error) = frozen {
+        if let Err(error) = self.freeze_bodies().await {
             tracing::warn!(sandbox = %self.sandbox.id, %error, "cannot freeze it again");
             self.see(Observation::Thawed).await;
         }
@@ -146,6 +153,7 @@ impl Actor {
     /// Keeps the end of a command, and lets the supervisor forget it.
     async fn exec_ended(&mut self, exec: &str, end: End) {
         if !self.main_ended(exec, &end).await
+            && !self.post_start_ended(exec, &end).await
             && let Ok(id) = exec.parse::<ExecId>()
             && self.sandbox.life.running.contains_key(&id)
         {
@@ -186,6 +194,7 @@ impl Actor {
             Refusal::BadId => "its id cannot name a file",
             Refusal::Stopping => "the sandbox is being stopped",
         };
+        self.post_start_refused(exec, message).await;
         if let Ok(exec) = exec.parse::<ExecId>() {
             let message = message.to_owned();
             self.see(Observation::ExecNotStarted { exec, message }).await;

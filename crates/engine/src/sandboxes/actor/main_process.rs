@@ -11,17 +11,13 @@ use model::{
 use tokio::time::Instant;
 
 use super::{Actor, Presence};
-use crate::sandboxes::command;
+use crate::sandboxes::{
+    command,
+    restarts::{Restarts, how},
+};
 
 /// Its name at the supervisor. No exec can have it: theirs begin with a letter or a digit.
-const NAME: &str = "_main-";
-
-/// How long to wait before it is started again: at first, and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// Once it has run for this long, what was before is forgotten.
-const STEADY: Duration = Duration::from_secs(30);
+pub(in crate::sandboxes) const NAME: &str = "_main-";
 
 /// What is known of the sandbox's own command.
 #[derive(Debug, Default)]
@@ -29,8 +25,7 @@ pub(super) struct MainProcess {
     /// When it was last started, in milliseconds: each time has a name and files of its own.
     last_start: i64,
     running_since: Option<Instant>,
-    /// When it first ended of those times that belong together, and how often it has since.
-    ended: Option<(Instant, u32)>,
+    restarts: Restarts,
     start_at: Option<Instant>,
 }
 
@@ -78,15 +73,11 @@ impl Actor {
         }
         let now = Instant::now();
         let ran_for = self.main.running_since.take().map_or(Duration::ZERO, |since| now - since);
-        let (first, times) = match self.main.ended {
-            Some((first, times)) if ran_for < STEADY => (first, times.saturating_add(1)),
-            _ => (now, 1),
-        };
-        self.main.ended = Some((first, times));
-        let pause = FIRST_PAUSE.saturating_mul(1 << times.saturating_sub(1).min(16));
-        self.main.start_at = Some(now + pause.min(LONGEST_PAUSE));
+        let streak = self.main.restarts.ended(ran_for, now);
+        self.main.start_at = Some(streak.start_again_at);
         let is_up = matches!(self.phase(), Phase::Active | Phase::Idle | Phase::Frozen);
-        if is_up && now - first >= self.shared.settings.defaults.crash_window {
+        if is_up && streak.lasts >= self.shared.settings.defaults.crash_window {
+            let times = streak.times;
             let message =
                 format!("its command has ended {times} times, the last time {}", how(end));
             self.fail(FailureCause::MainProcessCrashed, &message).await;
@@ -100,15 +91,5 @@ impl Actor {
         if is_up && matches!(self.presence, Presence::Link(_)) && self.main.start_at.is_some() {
             self.start_main().await;
         }
-    }
-}
-
-fn how(end: &End) -> String {
-    match end {
-        End::Exited { exit: isolate::plan::Exit::Code(code), .. } => format!("with code {code}"),
-        End::Exited { exit: isolate::plan::Exit::Signal(signal), .. } => {
-            format!("by signal {signal}")
-        }
-        End::NotStarted(broken) => format!("before it began ({broken})"),
     }
 }

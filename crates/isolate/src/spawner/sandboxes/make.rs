@@ -76,8 +76,16 @@ impl Spawner {
             sandboxes.folder.make(&spec.sandbox, owners).map_err(Broken::at(Step::Writable))?;
         failpoint::pass("c.dirs");
         let (ours, theirs) = PacketSocket::pair().map_err(&at)?;
-        let map = sandbox_map(self.identity(), made.block.unwrap_or_default());
-        let (pid, pidfd) = make::fork(self, &theirs, &ours, &map)?;
+        let (pid, pidfd) = match &spec.beside {
+            None => {
+                let map = sandbox_map(self.identity(), made.block.unwrap_or_default());
+                make::fork(self, &theirs, &ours, &map)?
+            }
+            Some(body) => {
+                let body = sandboxes.living.get(body).ok_or_else(|| at(Errno::SRCH))?;
+                make::fork_beside(self, &theirs, &ours, &body.pidfd)?
+            }
+        };
         failpoint::pass("c.supervisor_spawned");
         let sent = self
             .write_marks(spec, made, pid)
@@ -122,6 +130,7 @@ impl Spawner {
             secret: spec.secret.clone(),
             hostname: spec.hostname.clone(),
             masked: make::masked(),
+            hosts: spec.hosts.clone(),
             rights: Rights {
                 limits: Rlimits {
                     open_files: spec.max_open_files.into(),
@@ -203,11 +212,16 @@ impl Sandboxes {
     }
 
     fn reserve(&mut self, spec: &BodySpec, identity: Identity) -> Result<Made, Broken> {
-        let block = match identity {
-            Identity::Apart => {
+        let block = match (identity, &spec.beside) {
+            (Identity::Apart, None) => {
                 Some(self.blocks.take().ok_or(Broken { step: Step::Fork, errno: libc::EAGAIN })?)
             }
-            Identity::Shared => None,
+            (Identity::Apart, Some(body)) => {
+                let gone = Broken { step: Step::Fork, errno: libc::ESRCH };
+                let block = self.living.get(body).ok_or(gone)?.block;
+                block.inspect(|block| self.blocks.take_this(*block))
+            }
+            (Identity::Shared, _) => None,
         };
         let made = self.cgroups.as_ref().map(|cgroups| {
             // What a server that was killed has left half made is in the way.

@@ -15,7 +15,7 @@ use crate::{
     failpoint,
     init::exit_of,
     plan::{Broken, Exit, Identity, Step},
-    sandbox::{BodySpec, SandboxAnswer, SandboxOrder, is_good_name},
+    sandbox::{BodySpec, SandboxAnswer, SandboxOrder, is_good_name, sandbox_of},
     spawner::{
         IdRange, Spawner,
         volumes::{
@@ -49,6 +49,21 @@ pub(super) enum What {
     Removing,
 }
 
+/// In a volume's name, what stands for the hyphen before the number of a companion.
+const HYPHEN: &str = "__";
+
+/// Returns the name of a body's volume. None: no body can have such a name.
+fn volume_of(body: &str) -> Option<VolumeName> {
+    if body.contains(HYPHEN) {
+        return None;
+    }
+    VolumeName::new(&body.replace('-', HYPHEN)).ok()
+}
+
+fn body_of(volume: &VolumeName) -> String {
+    volume.as_str().replace(HYPHEN, "-")
+}
+
 impl Sandboxes {
     pub(super) fn begin(&mut self, name: &str, ticket: u64, what: What) {
         let under_way = UnderWay { ticket, what, orders: VecDeque::new() };
@@ -62,8 +77,9 @@ impl Sandboxes {
         identity: Identity,
     ) -> Result<Result<OwnedFd, Wish>, Broken> {
         let at = Broken::at(Step::Plan);
-        let name = VolumeName::new(&spec.sandbox).or(Err(at(Errno::INVAL)))?;
-        if !is_good_name(&spec.sandbox) {
+        let name = volume_of(&spec.sandbox).ok_or_else(|| at(Errno::INVAL))?;
+        let is_companion = sandbox_of(&spec.sandbox) != spec.sandbox;
+        if !is_good_name(&spec.sandbox) || is_companion != spec.beside.is_some() {
             return Err(at(Errno::INVAL));
         }
         if self.living.contains_key(&spec.sandbox) {
@@ -111,7 +127,8 @@ impl Spawner {
         match sandboxes.files_of(&spec, identity) {
             Ok(Ok(files)) => self.finish_making(ticket, &spec, &files),
             Ok(Err(wish)) => {
-                sandboxes.begin(wish.name().as_str(), ticket, What::Making(spec));
+                let name = spec.sandbox.clone();
+                sandboxes.begin(&name, ticket, What::Making(spec));
                 self.wish(wish);
                 failpoint::pass("c.volume_asked");
             }
@@ -132,19 +149,20 @@ impl Spawner {
         if let Some(under_way) = sandboxes.under_way.get_mut(name) {
             under_way.what = What::Removing;
         }
-        match (sandboxes.folder.old_files(name), VolumeName::new(name)) {
-            (Ok(None), Ok(name)) => self.wish(Wish::Remove { name }),
+        match (sandboxes.folder.old_files(name), volume_of(name)) {
+            (Ok(None), Some(name)) => self.wish(Wish::Remove { name }),
             // Whatever is in the place of the folder: it has no volume.
-            (Ok(Some(_)) | Err(_), _) | (_, Err(_)) => self.remove_folder(name),
+            (Ok(Some(_)) | Err(_), _) | (_, None) => self.remove_folder(name),
         }
     }
 
     /// What was wished for the volume of a sandbox has come true, or never will.
     pub(in crate::spawner) fn volume_settled(
         &mut self,
-        name: &str,
+        volume: &VolumeName,
         granted: Result<Granted, Denied>,
     ) {
+        let name = &body_of(volume);
         let sandboxes = self.sandboxes.as_mut();
         let under_way = sandboxes.and_then(|sandboxes| sandboxes.under_way.get(name));
         match (granted, under_way.map(|under_way| (under_way.ticket, &under_way.what))) {
@@ -221,5 +239,19 @@ impl Spawner {
             Some(Exit::Signal(_)) | None => failed(libc::EINTR),
         };
         self.settle(&name, answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_body_has_a_volume_of_its_own() {
+        for body in ["sb_1", "sb_1-0", "sb_1_0", "sb_1-12"] {
+            assert_eq!(body_of(&volume_of(body).unwrap()), body);
+        }
+        assert_eq!(volume_of("sb_1__0"), None);
+        assert_eq!(volume_of("../sb"), None);
     }
 }

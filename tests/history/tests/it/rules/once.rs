@@ -1,7 +1,10 @@
 use history::{
     entry::{Answer, Call, Ending, Refusal, What},
     event::{ExecState, Kind, State},
-    rule::Rule::{PhasesAreLegal, RecordingIsWhole, SandboxesEndOnce, UnknownIsOnceOrNever},
+    rule::Rule::{
+        CompanionsHaveOneOutcome, PhasesAreLegal, RecordingIsWhole, SandboxesEndOnce,
+        UnknownIsOnceOrNever,
+    },
 };
 
 use crate::tape::{
@@ -155,4 +158,23 @@ fn an_exec_is_not_told_before_its_start() {
     let call = Call::GetExec { exec: EXEC.into() };
     let tape = Tape::default().created().late(exec()).answered(call, answer).over(&one_exec());
     tape.breaks(history::rule::Rule::StateIsTheSum, &[3]);
+}
+
+#[test]
+fn a_companion_is_told_of_once_in_each_start_and_a_failure_is_the_last() {
+    let life = |outcomes: &[Kind]| {
+        let mut kinds = vec![Kind::Accepted, Kind::Ready];
+        kinds.extend(outcomes);
+        kinds
+    };
+    let judged = |kinds: &[Kind]| Tape::default().created().replay(&log(kinds));
+    let (ready, failed) = (Kind::CompanionReady, Kind::CompanionFailed);
+    for right in [vec![ready], vec![failed], vec![ready, failed]] {
+        judged(&life(&right)).is_right();
+    }
+    let resumed = [ready, Kind::StopRequested, Kind::Stopped, Kind::Accepted, Kind::Ready, ready];
+    judged(&life(&resumed)).is_right();
+    for wrong in [vec![ready, ready], vec![failed, failed], vec![failed, ready]] {
+        judged(&life(&wrong)).breaks(CompanionsHaveOneOutcome, &[2]);
+    }
 }

@@ -1,0 +1,209 @@
+//! Published ports, used from outside as anybody would.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
+    time::Duration,
+};
+
+use engine::sandboxes::SandboxError;
+use model::{
+    event::EventKind,
+    life::{FailureCause, Phase, SuspendReason},
+    sandbox::Sandbox,
+    spec::{Idle, Port, Protocol, SandboxSpec, Suspend},
+};
+
+use crate::home::{Home, Server, host, shell, tenant};
+
+/// What a sandbox's own command listens at.
+const INSIDE: u16 = 8000;
+
+/// Answers in capitals, once it has heard everything.
+fn answering(address: &str) -> Vec<String> {
+    let family = if address.contains(':') { "AF_INET6" } else { "AF_INET" };
+    let script = format!(
+        "import socket\n\
+         listener = socket.create_server(('{address}', {INSIDE}), family=socket.{family})\n\
+         while True:\n\
+         \x20   client, _ = listener.accept()\n\
+         \x20   heard = b''.join(iter(lambda: client.recv(65536), b''))\n\
+         \x20   client.sendall(heard.upper())\n\
+         \x20   client.close()\n"
+    );
+    shell(&format!("exec /usr/bin/python3 -c \"{script}\"")).command
+}
+
+/// Finds a port of the machine that nobody has.
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn publishing(host_port: u16) -> SandboxSpec {
+    let port = Port { inside: INSIDE, host: host_port, protocol: Protocol::Tcp };
+    SandboxSpec { ports: vec![port], command: answering("127.0.0.1"), ..host() }
+}
+
+async fn create(server: &Server, spec: SandboxSpec) -> Sandbox {
+    let sandbox = server.sandboxes.create(&tenant(), None, spec).await.unwrap();
+    let sandbox = server.until(sandbox.id.as_str(), Phase::Active).await;
+    until_it_listens(server, &sandbox).await;
+    sandbox
+}
+
+async fn until_it_listens(server: &Server, sandbox: &Sandbox) {
+    let script = format!("until grep -q :{INSIDE:04X} /proc/net/tcp /proc/net/tcp6; do :; done");
+    server.run(sandbox, &script).await;
+}
+
+/// Says something, and returns what is answered after the last word.
+async fn say(port: u16, what: &'static str) -> io::Result<String> {
+    let said = move || {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.write_all(what.as_bytes())?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    tokio::task::spawn_blocking(said).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_published_port_carries_both_directions_to_their_own_ends() {
+    let home = Home::new();
+    let server = home.start().await;
+    let port = free_port();
+    let sandbox = create(&server, publishing(port)).await;
+    // It answers only once it has seen the end of what is said.
+    assert_eq!(say(port, "hello").await.unwrap(), "HELLO");
+    let (one, other) = tokio::join!(say(port, "one"), say(port, "other"));
+    assert_eq!((one.unwrap(), other.unwrap()), ("ONE".to_owned(), "OTHER".to_owned()));
+    let kinds = server.history(&sandbox).await;
+    let ready = kinds.iter().filter(|kind| matches!(kind, EventKind::Ready)).count();
+    assert_eq!(ready, 1, "{kinds:?}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn whoever_listens_on_the_other_loopback_is_found_too() {
+    let home = Home::new();
+    let server = home.start().await;
+    let port = free_port();
+    create(&server, SandboxSpec { command: answering("::1"), ..publishing(port) }).await;
+    assert_eq!(say(port, "six").await.unwrap(), "SIX");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn where_nobody_listens_a_connection_is_reset() {
+    let home = Home::new();
+    let server = home.start().await;
+    let port = free_port();
+    let spec = SandboxSpec { command: Vec::new(), ..publishing(port) };
+    let sandbox = server.sandboxes.create(&tenant(), None, spec).await.unwrap();
+    server.until(sandbox.id.as_str(), Phase::Active).await;
+    let refused = say(port, "").await.unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionReset);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_port_that_another_has_fails_the_creation_and_is_named() {
+    let home = Home::new();
+    let server = home.start().await;
+    let port = free_port();
+    create(&server, publishing(port)).await;
+    let second = server.sandboxes.create(&tenant(), None, publishing(port)).await.unwrap();
+    let failed = server.until(second.id.as_str(), Phase::Failed).await;
+    let failure = failed.life.failure.unwrap();
+    assert_eq!(failure.cause, FailureCause::CreateFailed);
+    assert!(failure.message.contains(&port.to_string()), "{}", failure.message);
+    assert_eq!(say(port, "first").await.unwrap(), "FIRST");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn ports_are_the_machines_while_a_sandbox_is_stopped_and_its_own_when_it_is_resumed() {
+    let home = Home::new();
+    let server = home.start().await;
+    let port = free_port();
+    let sandbox = create(&server, publishing(port)).await;
+    let name = sandbox.id.as_str();
+    server.sandboxes.stop(&tenant(), name).await.unwrap();
+    server.until(name, Phase::Stopped).await;
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    drop(taken);
+    server.sandboxes.resume(&tenant(), name).await.unwrap();
+    server.until(name, Phase::Active).await;
+    until_it_listens(&server, &sandbox).await;
+    assert_eq!(say(port, "again").await.unwrap(), "AGAIN");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_new_server_publishes_the_ports_of_those_that_live_again() {
+    let home = Home::new();
+    let server = home.start().await;
+    let port = free_port();
+    let sandbox = create(&server, publishing(port)).await;
+    server.crash().await;
+    let server = home.start().await;
+    // Whoever is answered here has been connected to, and its ports are open by then.
+    server.run(&sandbox, "true").await;
+    assert_eq!(say(port, "hello").await.unwrap(), "HELLO");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn connecting_to_a_frozen_sandbox_thaws_it() {
+    let home = Home::new();
+    let server = home.start().await;
+    if !server.has_cgroups() {
+        return server.end().await;
+    }
+    let port = free_port();
+    let sandbox = create(&server, publishing(port)).await;
+    server.sandboxes.freeze(&tenant(), sandbox.id.as_str()).await.unwrap();
+    assert_eq!(say(port, "awake").await.unwrap(), "AWAKE");
+    let kinds = server.history(&sandbox).await;
+    let thawed = kinds.iter().filter(|kind| matches!(kind, EventKind::Thawed)).count();
+    assert_eq!(thawed, 1, "{kinds:?}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_with_a_connection_is_not_idle_and_one_without_is() {
+    let home = Home::new();
+    let server = home.start().await;
+    let port = free_port();
+    let idle = Idle { after: Duration::from_secs(1), then: Suspend::Stop };
+    let sandbox = create(&server, SandboxSpec { idle: Some(idle), ..publishing(port) }).await;
+    let held = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    // Another sandbox of the same idle time, made later, is stopped before this one.
+    let spec = SandboxSpec { idle: Some(idle), ..host() };
+    let other = server.sandboxes.create(&tenant(), None, spec).await.unwrap();
+    server.until(other.id.as_str(), Phase::Stopped).await;
+    let now = server.sandboxes.get(&tenant(), sandbox.id.as_str()).await.unwrap();
+    assert_eq!(now.life.phase, Phase::Active);
+    drop(held);
+    let stopped = server.until(sandbox.id.as_str(), Phase::Stopped).await;
+    assert_eq!(stopped.life.suspended_for, Some(SuspendReason::Idle));
+    server.end().await;
+}
+
+#[tokio::test]
+async fn ports_that_cannot_be_published_are_refused() {
+    let home = Home::new();
+    let server = home.start().await;
+    let port = |host, protocol| Port { inside: INSIDE, host, protocol };
+    let many: Vec<Port> = (20000..20065).map(|host| port(host, Protocol::Tcp)).collect();
+    let refused = [vec![port(20000, Protocol::Udp)], vec![port(20000, Protocol::Sctp)], many];
+    for ports in refused {
+        let answer =
+            server.sandboxes.create(&tenant(), None, SandboxSpec { ports, ..host() }).await;
+        assert!(matches!(answer, Err(SandboxError::Invalid(_))), "{answer:?}");
+    }
+    server.end().await;
+}
