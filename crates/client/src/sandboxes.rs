@@ -47,6 +47,8 @@ pub struct NewSandbox {
     pub copies: Vec<(String, String)>,
     /// Builtin tools, such as `git`.
     pub tools: Vec<String>,
+    /// How much it may write, such as `2g`.
+    pub disk: Option<String>,
     /// How long nobody may use it before it is stopped; zero is for ever.
     pub idle: Option<Duration>,
     /// The main process; without one, a process that waits.
@@ -128,6 +130,7 @@ impl Sandboxes {
             copies: new.copies.into_iter().map(copy_spec).collect(),
             builtin_tools: new.tools,
             cpu_limit: new.cpus.unwrap_or_default(),
+            disk_limit: new.disk.unwrap_or_default(),
             memory_limit: new.memory.unwrap_or_default(),
             ..v1::CreateSpec::default()
         };

@@ -73,6 +73,8 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
     pub memory: ByteSize,
+    /// What it may write, if it is there: it is promised to nobody.
+    pub disk: ByteSize,
     pub processes: u32,
     pub open_files: u32,
     /// How much of each stream of a command is kept.
@@ -89,6 +91,7 @@ impl Default for Defaults {
     fn default() -> Self {
         Self {
             memory: ByteSize::mib(2048),
+            disk: ByteSize::mib(4096),
             processes: 1024,
             open_files: 4096,
             output: ByteSize::mib(64),
@@ -98,6 +101,9 @@ impl Default for Defaults {
         }
     }
 }
+
+/// The least that a sandbox can be limited to.
+pub const LEAST_DISK: ByteSize = ByteSize::bytes(isolate::disk::LEAST.0);
 
 /// The sandboxes of this node. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
@@ -186,7 +192,7 @@ impl Sandboxes {
         mut spec: SandboxSpec,
     ) -> Result<Sandbox, SandboxError> {
         let shared = &self.shared;
-        shared.machine.check(&spec)?;
+        shared.machine.check(&spec).await?;
         command::check_main(&spec)?;
         companions::check(&spec)?;
         let opened = paths::images_of(caller, &spec);

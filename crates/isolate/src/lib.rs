@@ -13,6 +13,7 @@ pub mod sandbox;
 pub mod socket;
 pub mod supervisor;
 pub mod sys;
+pub mod volume;
 pub mod wire;
 pub mod zygote;
 

@@ -6,6 +6,7 @@ use crate::{
     paths::{Attach, BringIn, NoPath, Paths, With},
     plan::{Broken, Rights},
     supervisor::wire::Secret,
+    volume::{DiskLimit, Reason},
     wire::CgroupFile,
 };
 
@@ -31,6 +32,22 @@ pub enum SandboxOrder {
     OpenPath { with: With, path: String },
 }
 
+impl SandboxOrder {
+    /// Returns the sandbox that it is about, if about one.
+    pub fn sandbox(&self) -> Option<&str> {
+        match self {
+            Self::Make(spec) => Some(&spec.sandbox),
+            Self::Open { sandbox } | Self::End { sandbox } | Self::Remove { sandbox } => {
+                Some(sandbox)
+            }
+            // What comes along with these cannot wait, and they change nothing that others work on.
+            Self::Grant { .. } | Self::OpenGranted { .. } | Self::OpenPath { .. } | Self::List => {
+                None
+            }
+        }
+    }
+}
+
 /// What a sandbox is to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BodySpec {
@@ -44,6 +61,8 @@ pub struct BodySpec {
     pub beside: Option<String>,
     /// Names of companions, which `/etc/hosts` is to have.
     pub hosts: Vec<String>,
+    /// What it may write. It counts when its files are first made.
+    pub disk: DiskLimit,
     pub paths: HostPaths,
 }
 
@@ -119,6 +138,11 @@ pub enum SandboxAnswer {
     /// The path is open, and comes along.
     Path,
     NoPath(NoPath),
+    /// It has no files: its volume cannot be made, opened or removed.
+    NoVolume {
+        reason: Reason,
+        said: String,
+    },
 }
 
 /// Whether a text can name a sandbox or the body of a companion: it becomes the name of folders and

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     paths::NoPath,
     plan::{Broken, Exit, Plan, Program, Rights, SlotSpec},
-    posture::Posture,
+    posture::{Posture, Volumes},
     sandbox::{SandboxAnswer, SandboxOrder, SandboxPlan},
 };
 
@@ -89,6 +89,10 @@ pub enum Notice {
     Sandbox {
         ticket: u64,
         answer: SandboxAnswer,
+    },
+    /// What holds the limits of sandboxes' files, as far as it was found out.
+    Volumes {
+        posture: Volumes,
     },
     /// The process that images are unpacked in is on its way, and its socket comes along. Its first
     /// word there is a [`Report`]: ready or broken.

@@ -22,9 +22,10 @@ use isolate::{
     socket::PacketSocket,
     spawner::{
         Door, IdRange, ImageSettings, SandboxSettings, Settings, Spawner, SpawnerError,
-        enter_user_namespace,
+        VolumeSettings, enter_user_namespace,
     },
     sys,
+    volume::DiskKind,
     wire::{self, Notice, Order},
 };
 use rustix::{
@@ -123,6 +124,10 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
         daemon: None,
         door: inherited_door(),
     });
+    let volumes = sandboxes.as_ref().and_then(|sandboxes| {
+        let data = sandboxes.folder.parent()?.to_owned();
+        Some(VolumeSettings { data, disks: disks::spawner_settings() })
+    });
     let ids = is_root.then_some(IdRange::DEFAULT);
     let images = std::env::var_os(IMAGES).map(|folder| ImageSettings {
         folder: folder.into(),
@@ -131,7 +136,7 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
             std::env::var(IMAGE_ROLE).unwrap_or(IMAGE_WORKER.to_owned()),
         ],
     });
-    let settings = Settings { scratch: scratch.to_owned(), ids, sandboxes, images };
+    let settings = Settings { scratch: scratch.to_owned(), ids, sandboxes, volumes, images };
     let number = std::env::var(SOCKET).ok().and_then(|number| number.parse().ok());
     let socket = sys::process::inherited(number.unwrap_or(-1))
         .map_err(|errno| SpawnerError::System { doing: "find the socket", errno })?;
@@ -169,8 +174,19 @@ pub fn start_spawner() -> std::io::Result<(PacketSocket, SpawnerProcess)> {
 pub fn start_spawner_of_sandboxes(
     folder: &Path,
 ) -> std::io::Result<(PacketSocket, SpawnerProcess)> {
+    start_spawner_on_disks(folder, None)
+}
+
+/// Starts a spawner that also makes sandboxes, on volumes of this kind or the best that there is.
+pub fn start_spawner_on_disks(
+    folder: &Path,
+    kind: Option<DiskKind>,
+) -> std::io::Result<(PacketSocket, SpawnerProcess)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env(SANDBOXES, folder).env(IMAGES, folder.with_file_name("images"));
+    if let Some(kind) = kind {
+        command.env(disks::ONLY, kind.name());
+    }
     start(command)
 }
 

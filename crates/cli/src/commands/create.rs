@@ -56,6 +56,9 @@ pub(crate) struct Create {
     /// How many cores it may use, such as 2 or 0.5
     #[arg(long, value_name = "CORES")]
     cpus: Option<String>,
+    /// How much it may write, such as 512m or 2g [default: the server's]
+    #[arg(long, value_name = "SIZE")]
+    disk: Option<String>,
     /// A file or folder of the server's machine that shows in it, with your rights; :rw to write to
     /// it. May be given many times
     #[arg(long, value_name = "SOURCE:TARGET[:rw]", value_parser = read_mount)]
@@ -116,6 +119,7 @@ impl Create {
             env: self.env.into_iter().collect(),
             memory: self.memory,
             cpus: self.cpus,
+            disk: self.disk,
             mounts: self.mount,
             copies: self.copy,
             tools: self.tool,

@@ -15,6 +15,7 @@ use isolate::{
         journal::{self, Record},
         wire::Secret,
     },
+    volume::{ByteCount, DiskKind, DiskLimit, Reason},
     wire::Report,
 };
 use model::{
@@ -23,16 +24,18 @@ use model::{
     life::Phase,
     sandbox::Sandbox,
     spec::{Companion, Protocol, Resources, SandboxSpec},
+    units::ByteSize,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
 use super::{
-    Defaults, SandboxError, Settings, group::Group, link::Link, paths::has_paths, ports::MAX_PORTS,
+    Defaults, LEAST_DISK, SandboxError, Settings, group::Group, link::Link, paths::has_paths,
+    ports::MAX_PORTS,
 };
 use crate::{
     EngineError,
-    posture::{Identity, Limits, Posture},
+    posture::{Identity, Limits, Posture, Volumes},
     spawner::{Control, Spawner},
 };
 
@@ -58,6 +61,9 @@ const MAX_COMPANIONS: usize = 16;
 const SOFT: &str = "this server has no control groups, so that it cannot hold a sandbox to a limit \
     of memory or processors: leave the limits out, or run the server where it has them (see \
     ringfence doctor)";
+
+const NO_DISK_LIMIT: &str = "this server holds no limits of disk space (allow_unlimited_disk): leave \
+    disk_limit out, or run the server as root where btrfs-progs or e2fsprogs is installed";
 
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -85,6 +91,11 @@ pub(super) enum MachineError {
     Limits(#[source] io::Error),
     #[error("cannot talk to its supervisor")]
     Link(#[source] io::Error),
+    /// The data directory has no room for its files.
+    #[error("{said}")]
+    Full { said: String },
+    #[error("it has no files: {said}")]
+    Volume { said: String },
     #[error("which image {image} it was made from is not known")]
     NoImage { image: String },
     #[error("the spawner answered something else")]
@@ -142,16 +153,44 @@ impl Machine {
     }
 
     /// Refuses what cannot be made here.
-    pub(super) fn check(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
-        let Resources { millicores, memory, disk } = spec.resources;
-        if disk.is_some() {
-            return refuse("this server cannot limit the disk space of a sandbox");
+    pub(super) async fn check(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        self.check_disk(spec.resources.disk).await?;
+        for companion in &spec.companions {
+            self.check_disk(companion.resources.disk).await?;
         }
+        self.check_all_but_disk(spec)
+    }
+
+    fn check_all_but_disk(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        let Resources { millicores, memory, disk: _ } = spec.resources;
         if !self.has_limits && (millicores.is_some() || memory.is_some()) {
             return refuse(SOFT);
         }
         check_kind(spec)?;
-        spec.companions.iter().try_for_each(|companion| self.check(&as_sandbox(companion)))
+        let mut companions = spec.companions.iter();
+        companions.try_for_each(|companion| self.check_all_but_disk(&as_sandbox(companion)))
+    }
+
+    /// Refuses a limit of disk space that cannot be held, and everything where there are no volumes.
+    async fn check_disk(&self, limit: Option<ByteSize>) -> Result<(), SandboxError> {
+        let unavailable = |why: &str| {
+            SandboxError::Unavailable(format!("there are no disks for sandboxes: {why}"))
+        };
+        // Only just after a start is this not known.
+        let volumes = match timeout(READY_WITHIN, self.spawner.volumes()).await {
+            Ok(volumes) => volumes.map_err(|error| unavailable(&error.to_string()))?,
+            Err(_elapsed) => return Err(unavailable("the server is still looking for them")),
+        };
+        match (volumes, limit) {
+            // It can be only when the server is started in another way.
+            (Volumes::None { why }, _) => refuse(&why),
+            (Volumes::Held { kind: DiskKind::Unlimited, .. }, Some(_)) => refuse(NO_DISK_LIMIT),
+            (_, Some(limit)) if limit < LEAST_DISK => {
+                refuse(&format!("a sandbox's disk_limit is at least {LEAST_DISK}"))
+            }
+            // Whatever is broken may not be so any more when it is made.
+            (Volumes::Held { .. } | Volumes::Broken { .. }, _) => Ok(()),
+        }
     }
 
     /// Whether sandboxes have users of their own.
@@ -213,6 +252,10 @@ impl Machine {
             },
             beside: body.beside,
             hosts: body.hosts,
+            disk: match sandbox.spec.resources.disk {
+                Some(limit) => DiskLimit::Promised(ByteCount(limit.as_bytes())),
+                None => DiskLimit::UpTo(ByteCount(defaults.disk.as_bytes())),
+            },
         };
         let (answer, fds) = self.spawner.sandbox(SandboxOrder::Make(Box::new(spec))).await?;
         let SandboxAnswer::Body { cgroup } = settle(answer)? else {
@@ -397,6 +440,8 @@ fn settle(answer: SandboxAnswer) -> Result<SandboxAnswer, MachineError> {
     match answer {
         SandboxAnswer::Failed { broken } => Err(broken.into()),
         SandboxAnswer::NoPath(no_path) => Err(no_path.into()),
+        SandboxAnswer::NoVolume { reason: Reason::Full, said } => Err(MachineError::Full { said }),
+        SandboxAnswer::NoVolume { said, .. } => Err(MachineError::Volume { said }),
         other => Ok(other),
     }
 }

@@ -11,6 +11,8 @@ mod companions;
 #[cfg(test)]
 mod containment;
 #[cfg(test)]
+mod disks;
+#[cfg(test)]
 mod executions;
 #[cfg(test)]
 mod home;

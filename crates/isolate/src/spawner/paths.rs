@@ -52,7 +52,7 @@ pub(super) struct Opening {
 #[derive(Debug)]
 enum Then {
     Grant { sandbox: String, grant: Grant },
-    Make { spec: Box<BodySpec>, paths: Paths, person: Option<Person> },
+    Make { spec: Box<BodySpec>, files: OwnedFd, paths: Paths, person: Option<Person> },
     HandOver,
 }
 
@@ -132,8 +132,8 @@ impl Spawner {
         }
     }
 
-    /// Makes a sandbox, after the paths that it was granted are open.
-    pub(super) fn make_with_paths(&mut self, ticket: u64, spec: Box<BodySpec>) {
+    /// Makes a sandbox over its files, after the paths that it was granted are open.
+    pub(super) fn make_with_paths(&mut self, ticket: u64, spec: Box<BodySpec>, files: OwnedFd) {
         match self.granted(&spec.sandbox) {
             Ok(Grant { rights, paths }) => {
                 // Its images are here by now.
@@ -142,9 +142,13 @@ impl Spawner {
                 let copies = spec.paths == HostPaths::New;
                 let what = What::Trees { paths: paths.clone(), copies, owner: None };
                 let person = rights.person.clone();
-                self.open_paths(ticket, &rights, &what, Then::Make { spec, paths, person });
+                let then = Then::Make { spec, files, paths, person };
+                self.open_paths(ticket, &rights, &what, then);
             }
-            Err(errno) => self.refuse_about_sandbox(ticket, Broken::at(Step::HostPath)(errno)),
+            Err(errno) => {
+                let broken = Broken::at(Step::HostPath)(errno);
+                self.finish_making(ticket, &spec.sandbox, Err(broken));
+            }
         }
     }
 
@@ -179,16 +183,29 @@ impl Spawner {
     fn open_paths(&mut self, ticket: u64, rights: &Rights, what: &What, then: Then) {
         let at = Broken::at(Step::HostPath);
         let Some(sandboxes) = &mut self.sandboxes else {
-            return self.refuse_about_sandbox(ticket, at(Errno::NOSYS));
+            return self.opened(ticket, &then, Err(at(Errno::NOSYS)));
         };
         if sandboxes.opening.len() >= MAX_OPENING {
-            return self.refuse_about_sandbox(ticket, at(Errno::AGAIN));
+            return self.opened(ticket, &then, Err(at(Errno::AGAIN)));
         }
         match fork_opener(sandboxes.machine.as_ref(), rights, what) {
             Ok((pid, socket)) => {
                 sandboxes.opening.insert(pid, Opening { ticket, socket, then });
             }
-            Err(errno) => self.refuse_about_sandbox(ticket, at(errno)),
+            Err(errno) => self.opened(ticket, &then, Err(at(errno))),
+        }
+    }
+
+    /// Says what came of the paths, and of what they were for.
+    fn opened(
+        &mut self,
+        ticket: u64,
+        then: &Then,
+        answer: Result<(SandboxAnswer, Vec<OwnedFd>), Broken>,
+    ) {
+        match then {
+            Then::Make { spec, .. } => self.finish_making(ticket, &spec.sandbox, answer),
+            Then::Grant { .. } | Then::HandOver => self.answer(ticket, answer),
         }
     }
 
@@ -203,7 +220,7 @@ impl Spawner {
             .collect();
         for opening in forgotten {
             let broken = Broken::at(Step::HostPath)(Errno::CANCELED);
-            self.refuse_about_sandbox(opening.ticket, broken);
+            self.opened(opening.ticket, &opening.then, Err(broken));
         }
     }
 
@@ -214,26 +231,27 @@ impl Spawner {
         let (outcome, fds) = match heard(&socket) {
             Ok(heard) => heard,
             Err(errno) => {
-                return self.refuse_about_sandbox(ticket, Broken::at(Step::HostPath)(errno));
+                let broken = Broken::at(Step::HostPath)(errno);
+                return self.opened(ticket, &then, Err(broken));
             }
         };
         let at = Broken::at(Step::HostPath);
-        let answer = match (outcome, then) {
+        let answer = match (outcome, &then) {
             (Outcome::NoPath(no_path), _) => Ok((SandboxAnswer::NoPath(no_path), Vec::new())),
             (Outcome::One, Then::HandOver) => Ok((SandboxAnswer::Path, fds)),
             (Outcome::Trees { mounts, .. }, Then::Grant { sandbox, grant }) => {
                 let missing = mounts.iter().enumerate().filter(|(_, kind)| kind.is_none());
                 let missing = missing.map(|(place, _)| place).collect();
-                let kept = self.keep_grant(&sandbox, &grant).map_err(at);
+                let kept = self.keep_grant(sandbox, grant).map_err(at);
                 kept.map(|()| (SandboxAnswer::Granted { missing }, Vec::new()))
             }
-            (Outcome::Trees { mounts, copies }, Then::Make { spec, paths, person }) => {
-                let brought = Brought::of(person, &paths, &mounts, &copies, fds);
-                self.make_sandbox(&spec, brought)
+            (Outcome::Trees { mounts, copies }, Then::Make { spec, files, paths, person }) => {
+                let brought = Brought::of(person.clone(), paths, &mounts, &copies, fds);
+                self.make_sandbox(spec, files, brought)
             }
             (Outcome::One | Outcome::Trees { .. }, _) => Err(at(Errno::BADMSG)),
         };
-        self.answer(ticket, answer);
+        self.opened(ticket, &then, answer);
     }
 
     fn keep_grant(&self, sandbox: &str, grant: &Grant) -> Result<(), Errno> {
