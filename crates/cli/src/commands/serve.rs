@@ -183,6 +183,7 @@ fn announce(ready: &Ready) -> io::Result<()> {
 
 Try:
   ringfence run{url_flag}{data_flag} --language python -c 'print(\"hello\")'
+  ringfence create{url_flag}{data_flag} --image host --name demo
   ringfence key{url_flag}{data_flag} create laptop
   curl {url}/readyz"
     ))
