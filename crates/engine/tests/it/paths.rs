@@ -79,15 +79,22 @@ impl Machine {
         let path = self.path(name);
         fs::write(&path, format!("of {user}")).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-        chown(&path, Some(user), Some(user)).unwrap();
+        give(&path, user);
         path
     }
 
     fn folder_of(&self, name: &str, user: u32) -> PathBuf {
         let path = self.path(name);
         fs::create_dir(&path).unwrap();
-        chown(&path, Some(user), Some(user)).unwrap();
+        give(&path, user);
         path
+    }
+}
+
+/// What somebody makes is his already, unless root makes it for another.
+fn give(path: &Path, user: u32) {
+    if is_root() {
+        chown(path, Some(user), Some(user)).unwrap();
     }
 }
 
@@ -452,7 +459,7 @@ fn root_folder(machine: &Machine, name: &str, user: u32) -> PathBuf {
     for (file, mode) in [("bin/busybox", 0o755), ("motd", 0o600)] {
         let file = root.join(file);
         fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
-        chown(&file, Some(user), Some(user)).unwrap();
+        give(&file, user);
     }
     root
 }
