@@ -15,21 +15,24 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use daemon::{
-    config::Config,
+    config::{Config, SandboxesConfig},
     grpc::{
         accounts,
         socket::{self, Socket},
     },
-    run::Agbox,
+    run::{Agbox, Kind},
 };
 use isolate::{
     cgroup::Cgroups,
+    disk::DiskSettings,
     plan::Exit,
     socket::PacketSocket,
     spawner::{
-        Daemon, IdRange, ImageSettings, SandboxSettings, Settings, Spawner, enter_user_namespace,
+        Daemon, Door, IdRange, ImageSettings, SandboxSettings, Settings, Spawner, VolumeSettings,
+        enter_user_namespace,
     },
     sys,
+    volume::ByteCount,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -62,7 +65,8 @@ enum ToldOfSocket {
 }
 
 /// Starts the daemon beside this process, and becomes the spawner. Returns when both are done.
-pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn start(config: &Config, kind: Kind) -> anyhow::Result<ExitCode> {
+    let is_private = kind != Kind::Lasting;
     raise_descriptor_limit()?;
     if !is_private && !locks::wait_until_free(&locks::of_data(&config.data))? {
         bail!("{} is in use by another ringfence process", config.data.display());
@@ -89,7 +93,12 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
         Agbox::Open { socket, .. } => Some((socket.path.clone(), socket.lock.try_clone()?)),
         Agbox::Missing { .. } | Agbox::Unwanted => None,
     };
-    let pid = start_daemon(config, theirs.into_fd(), agbox, user, is_private)?;
+    // Without it nobody's rights but the daemon's own count for paths of the machine.
+    let door = match &agbox {
+        Agbox::Open { socket, .. } => Door::of(&socket.listener).ok(),
+        Agbox::Missing { .. } | Agbox::Unwanted => None,
+    };
+    let pid = start_daemon(config, theirs.into_fd(), agbox, user, kind)?;
     if !is_root {
         enter_user_namespace()?;
     }
@@ -98,13 +107,18 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
         folder: config.sandboxes_folder(),
         layers: config.images_folder().join("layers"),
         daemon: user,
+        door,
+    });
+    let volumes = (kind != Kind::Private).then(|| VolumeSettings {
+        data: config.data.clone(),
+        disks: disk_settings(&config.sandboxes),
     });
     let ids = is_root.then_some(IdRange::DEFAULT);
     let images = (!is_private).then(|| ImageSettings {
         folder: config.images_folder(),
         arguments: ["ringfence", "serve", "--as-image-worker"].map(str::to_owned).to_vec(),
     });
-    let settings = Settings { scratch: scratch.clone(), ids, sandboxes, images };
+    let settings = Settings { scratch: scratch.clone(), ids, sandboxes, volumes, images };
     let exit = Spawner::new(&settings, cgroups)?.run(&ours, Daemon::new(pid))?;
     // It was only a place to mount on.
     let _ = fs::remove_dir(scratch);
@@ -117,6 +131,17 @@ pub(crate) fn start(config: &Config, is_private: bool) -> anyhow::Result<ExitCod
         Some(Exit::Code(code)) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Some(Exit::Signal(_)) | None => ExitCode::FAILURE,
     })
+}
+
+fn disk_settings(config: &SandboxesConfig) -> DiskSettings {
+    DiskSettings {
+        only: config.disk,
+        allow_tmpfs: config.allow_tmpfs,
+        allow_unlimited_disk: config.allow_unlimited_disk,
+        keep_free: ByteCount(config.keep_free.as_bytes()),
+        overcommit: config.disk_overcommit,
+        ..DiskSettings::default()
+    }
 }
 
 /// A slot has about a dozen descriptors here, and a shell's usual limit is 1024, which fewer
@@ -219,7 +244,7 @@ fn start_daemon(
     socket: OwnedFd,
     agbox: Agbox,
     user: Option<u32>,
-    is_private: bool,
+    kind: Kind,
 ) -> anyhow::Result<u32> {
     let mut told = tempfile::tempfile().context("cannot make a temporary file")?;
     let (agbox, more) = match agbox {
@@ -244,8 +269,10 @@ fn start_daemon(
     let mut command = Command::new("/proc/self/exe");
     command.arg0("ringfence");
     command.args(["serve", "--as-daemon", &numbers]);
-    if is_private {
-        command.arg("--private");
+    match kind {
+        Kind::Lasting => {}
+        Kind::Private => drop(command.arg("--private")),
+        Kind::Examined => drop(command.args(["--private", "--examined"])),
     }
     if let Some(user) = user {
         command.uid(user).gid(user);

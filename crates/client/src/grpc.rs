@@ -1,14 +1,17 @@
 //! Calls of gRPC, by the main port: the connection, the key, and what went wrong.
 
-use std::{error::Error as _, io, time::Duration};
+use std::{error::Error as _, io, path::Path, time::Duration};
 
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
 use tonic::{
     Code, Request, Status,
     metadata::{Ascii, MetadataValue},
     service::{Interceptor, interceptor::InterceptedService},
-    transport::{self, Channel, Endpoint},
+    transport::{self, Channel, Endpoint, Uri},
 };
 use tonic_types::StatusExt as _;
+use tower::service_fn;
 
 use crate::{ClientError, address::Address};
 
@@ -35,28 +38,47 @@ pub(crate) async fn connect(address: &Address, key: &str) -> Result<Connection, 
     Ok(InterceptedService::new(channel, bearer))
 }
 
+/// Connects by the server's Unix socket, where the kernel says who calls.
+pub(crate) async fn connect_to_socket(path: &Path) -> Result<Connection, ClientError> {
+    let (url, path) = (format!("unix:{}", path.display()), path.to_owned());
+    let connect = move |_: Uri| {
+        let path = path.clone();
+        async move { UnixStream::connect(path).await.map(TokioIo::new) }
+    };
+    let endpoint = Endpoint::from_static("http://localhost").connect_timeout(CONNECT);
+    let channel = endpoint.connect_with_connector(service_fn(connect)).await;
+    let channel = channel.map_err(|error| unreachable(url, &error))?;
+    Ok(InterceptedService::new(channel, Bearer::none()))
+}
+
 pub(crate) fn within<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(DEADLINE);
     request
 }
 
-/// Adds the key to every call.
+/// Adds the key to every call, if there is one.
 #[derive(Clone)]
-pub(crate) struct Bearer(MetadataValue<Ascii>);
+pub(crate) struct Bearer(Option<MetadataValue<Ascii>>);
 
 impl Bearer {
+    fn none() -> Self {
+        Self(None)
+    }
+
     fn new(key: &str) -> Result<Self, ClientError> {
         let value = MetadataValue::try_from(format!("Bearer {key}"));
         let mut value = value.map_err(|_not_visible| ClientError::Key)?;
         value.set_sensitive(true);
-        Ok(Self(value))
+        Ok(Self(Some(value)))
     }
 }
 
 impl Interceptor for Bearer {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert("authorization", self.0.clone());
+        if let Some(key) = &self.0 {
+            request.metadata_mut().insert("authorization", key.clone());
+        }
         Ok(request)
     }
 }

@@ -5,7 +5,7 @@
 pub mod events;
 pub mod record;
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
 
 use api::agbox::v1::{self, sandbox_service_client::SandboxServiceClient};
 use tonic::Streaming;
@@ -41,10 +41,36 @@ pub struct NewSandbox {
     pub memory: Option<String>,
     /// Cores, such as `0.5`.
     pub cpus: Option<String>,
+    /// Files and folders of the server's machine that show in it.
+    pub mounts: Vec<Mount>,
+    /// Files and folders of the server's machine that are copied into it: source and target.
+    pub copies: Vec<(String, String)>,
+    /// Builtin tools, such as `git`.
+    pub tools: Vec<String>,
+    /// How much it may write, such as `2g`.
+    pub disk: Option<String>,
     /// How long nobody may use it before it is stopped; zero is for ever.
     pub idle: Option<Duration>,
     /// The main process; without one, a process that waits.
     pub command: Vec<String>,
+}
+
+/// A file or folder of the server's machine that shows in a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    pub source: String,
+    pub target: String,
+    pub is_writable: bool,
+}
+
+impl Mount {
+    fn into_spec(self) -> v1::MountSpec {
+        v1::MountSpec { source: self.source, target: self.target, writable: self.is_writable }
+    }
+}
+
+fn copy_spec((source, target): (String, String)) -> v1::CopySpec {
+    v1::CopySpec { source, target, exclude_patterns: Vec::new() }
 }
 
 impl fmt::Debug for NewSandbox {
@@ -84,6 +110,12 @@ impl Sandboxes {
         Ok(Self { service: SandboxServiceClient::new(connection) })
     }
 
+    /// Connects by the Unix socket of a server on this machine, as the user that one is.
+    pub async fn connect_to_socket(path: &Path) -> Result<Self, ClientError> {
+        let connection = grpc::connect_to_socket(path).await?;
+        Ok(Self { service: SandboxServiceClient::new(connection) })
+    }
+
     /// Accepts a sandbox. It is being made when this returns.
     pub async fn create(&self, new: NewSandbox) -> Result<Sandbox, ClientError> {
         let idle_ttl = new.idle.map(TryInto::try_into).transpose();
@@ -94,7 +126,11 @@ impl Sandboxes {
             envs: new.env.into_iter().collect(),
             idle_ttl: idle_ttl.map_err(too_long)?,
             command: new.command,
+            mounts: new.mounts.into_iter().map(Mount::into_spec).collect(),
+            copies: new.copies.into_iter().map(copy_spec).collect(),
+            builtin_tools: new.tools,
             cpu_limit: new.cpus.unwrap_or_default(),
+            disk_limit: new.disk.unwrap_or_default(),
             memory_limit: new.memory.unwrap_or_default(),
             ..v1::CreateSpec::default()
         };

@@ -3,6 +3,7 @@
 mod images;
 mod languages;
 mod layers;
+mod sandboxes;
 mod units;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use images::{ImagesConfig, RegistryConfig};
 pub use languages::{AddedLanguage, AddedLanguages};
 pub use layers::{ConfigError, Sources, load};
+pub use sandboxes::SandboxesConfig;
 
 use crate::serve::Settings;
 
@@ -47,6 +49,7 @@ pub struct Config {
     pub connections: Connections,
     pub executions: Executions,
     pub agbox: Agbox,
+    pub sandboxes: SandboxesConfig,
     pub images: ImagesConfig,
     /// Languages besides the built-in ones.
     #[serde(skip_serializing_if = "AddedLanguages::is_empty")]
@@ -135,6 +138,7 @@ impl Default for Config {
             connections: Connections::default(),
             executions: Executions::default(),
             agbox: Agbox::default(),
+            sandboxes: SandboxesConfig::default(),
             images: ImagesConfig::default(),
             languages: AddedLanguages::new(),
         }
@@ -205,7 +209,7 @@ impl Config {
         if self.executions.held < MIN_HELD {
             return refuse(format!("executions.held must be at least {MIN_HELD}"));
         }
-        if let Some(problem) = self.images.problem() {
+        if let Some(problem) = self.sandboxes.problem().or_else(|| self.images.problem()) {
             return refuse(problem);
         }
         let mut agbox_paths = self.agbox.socket.iter().chain(&self.agbox.host_paths);

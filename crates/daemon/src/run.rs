@@ -82,6 +82,8 @@ pub enum Kind {
     Lasting,
     /// Serves one client and keeps nothing.
     Private,
+    /// The same, and says also what would hold the files of sandboxes.
+    Examined,
 }
 
 /// The Unix socket of the lifecycle protocol, as whoever started the server could open it.
@@ -117,14 +119,14 @@ pub async fn run(
     let engine = start_engine(&config, languages, spawner).await?;
     let sandboxes = match kind {
         Kind::Lasting => Some(open_sandboxes(&config, &engine, &store).await?),
-        Kind::Private => None,
+        Kind::Private | Kind::Examined => None,
     };
     let ready = Ready {
         address,
         url: format!("http://{address}"),
         admin_key_file: keys::admin_key_file(&config.data),
         is_first_start: made.is_some(),
-        machine: describe(&engine),
+        machine: describe(&engine, kind).await?,
     };
     tracing::info!(%address, data = %config.data.display(), "serving");
     announce(&ready).map_err(RunError::Announce)?;
@@ -186,18 +188,23 @@ async fn open_sandboxes(
         node: id,
         folder: config.sandboxes_folder(),
         key,
-        defaults: sandboxes::Defaults::default(),
+        defaults: config.sandboxes.defaults(),
     };
     let images = engine.open_images(config.image_settings());
     Ok(engine.open_sandboxes(store.clone(), images, settings).await?)
 }
 
-fn describe(engine: &Engine) -> serde_json::Value {
+async fn describe(engine: &Engine, kind: Kind) -> Result<serde_json::Value, EngineError> {
     let languages: Vec<(&str, &str)> = engine
         .languages()
         .map(|row| (row.name.as_str(), row.command.first().map_or("", String::as_str)))
         .collect();
-    serde_json::json!({ "posture": engine.posture(), "languages": languages })
+    let volumes = match kind {
+        Kind::Examined => Some(engine.volumes().await?),
+        Kind::Lasting | Kind::Private => None,
+    };
+    let posture = engine.posture();
+    Ok(serde_json::json!({ "posture": posture, "languages": languages, "volumes": volumes }))
 }
 
 /// Tells whether this process has the rights of root.

@@ -16,7 +16,8 @@ pub mod tasks;
 pub mod posture {
     pub use isolate::{
         plan::Identity,
-        posture::{CgroupVersion, Limits, Posture},
+        posture::{CgroupVersion, Limits, Posture, Volumes},
+        volume::{DiskKind, Refused},
     };
 }
 
@@ -32,7 +33,7 @@ use model::{
 
 use images::Images;
 use languages::{Language, Languages};
-use posture::Posture;
+use posture::{Posture, Volumes};
 use queue::Queue;
 use sandboxes::{SandboxError, Sandboxes};
 use slots::Slots;
@@ -178,6 +179,11 @@ impl Engine {
     /// Returns which layers of isolation are active on this machine.
     pub fn posture(&self) -> &Posture {
         &self.inner.posture
+    }
+
+    /// Returns what holds the limits of sandboxes' files, once that was found out.
+    pub async fn volumes(&self) -> Result<Volumes, EngineError> {
+        self.inner.spawner.volumes().await
     }
 
     /// Returns what the operator allows at most.

@@ -237,7 +237,7 @@ impl Watch {
             // The spawner had to end the whole slot, init with it.
             Err(EngineError::InitGone) if self.stopped_for.is_some() => (None, Seen::default()),
             Ok(Report::Broken(broken)) => return Err(broken.into()),
-            Ok(Report::Ready) => return Err(EngineError::InitGone),
+            Ok(Report::Ready | Report::NoPath(_)) => return Err(EngineError::InitGone),
             Err(error) => return Err(error),
         };
         let counted = self.cgroup.usage().map_err(cannot("read the usage"))?;

@@ -11,8 +11,10 @@ mod group;
 mod link;
 mod machine;
 mod materials;
+mod paths;
 mod ports;
 mod restarts;
+mod tools;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -54,6 +56,7 @@ pub use error::SandboxError;
 pub use events::{EventStream, News};
 pub use machine::Key;
 pub(crate) use machine::Machine;
+pub use paths::Caller;
 
 /// What sandboxes on this node have in common.
 #[derive(Clone, Debug)]
@@ -70,6 +73,8 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
     pub memory: ByteSize,
+    /// What it may write, if it is there: it is promised to nobody.
+    pub disk: ByteSize,
     pub processes: u32,
     pub open_files: u32,
     /// How much of each stream of a command is kept.
@@ -86,6 +91,7 @@ impl Default for Defaults {
     fn default() -> Self {
         Self {
             memory: ByteSize::mib(2048),
+            disk: ByteSize::mib(4096),
             processes: 1024,
             open_files: 4096,
             output: ByteSize::mib(64),
@@ -95,6 +101,9 @@ impl Default for Defaults {
         }
     }
 }
+
+/// The least that a sandbox can be limited to.
+pub const LEAST_DISK: ByteSize = ByteSize::bytes(isolate::disk::LEAST.0);
 
 /// The sandboxes of this node. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
@@ -164,25 +173,49 @@ impl Sandboxes {
         Ok(Self { shared })
     }
 
-    /// Accepts a new sandbox. Events tell what becomes of it.
+    /// Accepts a new sandbox that has nothing of the machine's files. Events tell what becomes of it.
     pub async fn create(
         &self,
         tenant: &Tenant,
         alias: Option<Alias>,
         spec: SandboxSpec,
     ) -> Result<Sandbox, SandboxError> {
+        self.create_for(&Caller::nobody(), tenant, alias, spec).await
+    }
+
+    /// Accepts a new sandbox, with the paths of the machine that this caller may have.
+    pub async fn create_for(
+        &self,
+        caller: &Caller,
+        tenant: &Tenant,
+        alias: Option<Alias>,
+        mut spec: SandboxSpec,
+    ) -> Result<Sandbox, SandboxError> {
         let shared = &self.shared;
-        shared.machine.check(&spec)?;
+        shared.machine.check(&spec).await?;
         command::check_main(&spec)?;
         companions::check(&spec)?;
-        materials::check(&shared.images, &spec)?;
+        let opened = paths::images_of(caller, &spec);
+        materials::check(&shared.images, &spec, &opened)?;
         let id = SandboxId::from_random(random()?);
+        let has_paths = paths::has_paths(&spec) || !opened.is_empty();
+        if has_paths {
+            paths::grant(shared.machine.spawner(), caller, &id, &mut spec).await?;
+        }
         let node = shared.settings.node.clone();
-        let creation = Creation::new(id, tenant.clone(), alias, node, spec, clock::now());
+        let creation = Creation::new(id.clone(), tenant.clone(), alias, node, spec, clock::now());
         match shared.store.create_sandbox(creation.clone()).await {
             Ok(()) => {}
-            Err(StoreError::Conflict { .. }) => return Err(SandboxError::AlreadyExists),
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                if has_paths && !matches!(error, StoreError::Unclear { .. }) {
+                    // What was granted is granted to nobody. If this fails, the next server does it.
+                    let _ = shared.machine.remove(id.as_str()).await;
+                }
+                return Err(match error {
+                    StoreError::Conflict { .. } => SandboxError::AlreadyExists,
+                    error => error.into(),
+                });
+            }
         }
         failpoint::pass("c.intent_synced");
         let sandbox = creation.into_sandbox();

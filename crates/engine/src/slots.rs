@@ -160,7 +160,7 @@ async fn make(spawner: &Spawner, spec: SlotSpec) -> Result<Slot, EngineError> {
     match control.receive().await? {
         Report::Ready => {}
         Report::Broken(broken) => return Err(broken.into()),
-        Report::Exited { .. } => return Err(EngineError::InitGone),
+        Report::NoPath(_) | Report::Exited { .. } => return Err(EngineError::InitGone),
     }
     Ok(Slot { number, control, ends: Ends { stdin, stdout, stderr, code }, cgroup })
 }

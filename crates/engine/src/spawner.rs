@@ -3,13 +3,13 @@
 use std::{
     collections::{HashMap, HashSet},
     io,
-    os::fd::OwnedFd,
+    os::fd::{BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use isolate::{
     plan::{Program, SlotSpec},
-    posture::Posture,
+    posture::{Posture, Volumes},
     sandbox::{SandboxAnswer, SandboxOrder},
     slot::SlotEnds,
     socket::PacketSocket,
@@ -37,6 +37,7 @@ struct Shared {
     socket: AsyncFd<PacketSocket>,
     state: Mutex<State>,
     posture: watch::Sender<Option<Posture>>,
+    volumes: watch::Sender<Option<Volumes>>,
     gone: watch::Sender<bool>,
 }
 
@@ -63,8 +64,9 @@ pub(crate) struct SlotNumber(u64);
 pub(crate) fn connect(socket: PacketSocket, tasks: &Tasks) -> Result<Spawner, EngineError> {
     let socket = register(socket).map_err(EngineError::Socket)?;
     let state = Mutex::new(State::default());
-    let (posture, gone) = (watch::Sender::new(None), watch::Sender::new(false));
-    let spawner = Spawner { shared: Arc::new(Shared { socket, state, posture, gone }) };
+    let (posture, volumes) = (watch::Sender::new(None), watch::Sender::new(None));
+    let gone = watch::Sender::new(false);
+    let spawner = Spawner { shared: Arc::new(Shared { socket, state, posture, volumes, gone }) };
     let reader = spawner.clone();
     tasks.start("spawner notices", async move { reader.read_notices().await });
     Ok(spawner)
@@ -77,6 +79,17 @@ impl Spawner {
         tokio::select! {
             posture = said.wait_for(Option::is_some) => {
                 posture.ok().and_then(|posture| posture.clone()).ok_or(EngineError::SpawnerGone)
+            }
+            () = self.gone() => Err(EngineError::SpawnerGone),
+        }
+    }
+
+    /// Returns what holds the limits of sandboxes' files, once the spawner has found that out.
+    pub(crate) async fn volumes(&self) -> Result<Volumes, EngineError> {
+        let mut said = self.shared.volumes.subscribe();
+        tokio::select! {
+            volumes = said.wait_for(Option::is_some) => {
+                volumes.ok().and_then(|volumes| volumes.clone()).ok_or(EngineError::SpawnerGone)
             }
             () = self.gone() => Err(EngineError::SpawnerGone),
         }
@@ -108,6 +121,15 @@ impl Spawner {
 
     /// Gives an order about a sandbox and returns the answer.
     pub(crate) async fn sandbox(&self, order: SandboxOrder) -> Result<Answered, EngineError> {
+        self.sandbox_with(order, &[]).await
+    }
+
+    /// The same, with descriptors that the order needs.
+    pub(crate) async fn sandbox_with(
+        &self,
+        order: SandboxOrder,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Answered, EngineError> {
         let (answer, answered) = oneshot::channel();
         if *self.shared.gone.borrow() {
             return Err(EngineError::SpawnerGone);
@@ -119,7 +141,7 @@ impl Spawner {
             state.asked.insert(ticket, answer);
             ticket
         };
-        self.order(&Order::Sandbox { ticket, order }).await?;
+        self.order_with(&Order::Sandbox { ticket, order }, fds).await?;
         answered.await.map_err(|_gone| EngineError::SpawnerGone)
     }
 
@@ -184,11 +206,15 @@ impl Spawner {
     }
 
     async fn order(&self, order: &Order) -> Result<(), EngineError> {
+        self.order_with(order, &[]).await
+    }
+
+    async fn order_with(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> Result<(), EngineError> {
         let packet = wire::encode(order).map_err(EngineError::InitConfused)?;
         self.shared
             .socket
             .async_io(Interest::WRITABLE, |socket| {
-                Ok(socket.send(&packet, &[], SendFlags::DONTWAIT)?)
+                Ok(socket.send(&packet, fds, SendFlags::DONTWAIT)?)
             })
             .await
             .map_err(EngineError::Socket)
@@ -215,6 +241,7 @@ impl Spawner {
     fn take(&self, notice: Notice, fds: Vec<OwnedFd>) {
         match notice {
             Notice::Hello { posture } => drop(self.shared.posture.send_replace(Some(posture))),
+            Notice::Volumes { posture } => self.note_volumes(posture),
             Notice::Made { slot, cgroup } => self.answer(slot, || ends(cgroup, fds)),
             Notice::Failed { slot, broken } => self.answer(slot, || Err(broken.into())),
             Notice::ZygoteGone { zygote } => {
@@ -236,6 +263,19 @@ impl Spawner {
             }
             Notice::Gone { slot } => tracing::trace!(slot, "slot gone"),
         }
+    }
+
+    fn note_volumes(&self, volumes: Volumes) {
+        match &volumes {
+            Volumes::Held { kind, refused } => {
+                let refused: Vec<String> =
+                    refused.iter().map(|it| format!("{}: {}", it.kind, it.why)).collect();
+                tracing::info!(%kind, ?refused, "what holds the files of sandboxes to their limits");
+            }
+            Volumes::None { why } => tracing::warn!(why, "there can be no sandboxes"),
+            Volumes::Broken { why } => tracing::error!(why, "the files of sandboxes cannot be had"),
+        }
+        self.shared.volumes.send_replace(Some(volumes));
     }
 
     fn answer(&self, slot: u64, answer: impl FnOnce() -> Result<SlotEnds, EngineError>) {

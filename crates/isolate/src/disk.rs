@@ -40,58 +40,9 @@ use std::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+pub use crate::volume::{ByteCount, DiskKind, DiskLimit, Reason, Refused};
 use ground::Ground;
-
-/// A number of bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ByteCount(pub u64);
-
-impl ByteCount {
-    pub const fn mib(count: u64) -> Self {
-        Self(count << 20)
-    }
-}
-
-/// How the limits of volumes are held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DiskKind {
-    /// By project quota of the data file system.
-    Quota,
-    /// By a btrfs of our own in one file.
-    Btrfs,
-    /// By the size of an ext4 in a file of its own.
-    Image,
-    /// By the size of a file system in memory. What is in it is lost at the sandbox's stop.
-    Tmpfs,
-    /// Not at all.
-    Unlimited,
-}
-
-impl DiskKind {
-    /// From the best to the worst.
-    pub const ALL: [Self; 5] =
-        [Self::Quota, Self::Btrfs, Self::Image, Self::Tmpfs, Self::Unlimited];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Quota => "quota",
-            Self::Btrfs => "btrfs",
-            Self::Image => "image",
-            Self::Tmpfs => "tmpfs",
-            Self::Unlimited => "unlimited",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-}
-
-impl fmt::Display for DiskKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+pub(crate) use ground::wait_until_free;
 
 /// What the operator wants.
 #[derive(Clone, Debug)]
@@ -104,6 +55,10 @@ pub struct DiskSettings {
     pub allow_unlimited_disk: bool,
     /// How much of the data file system is never promised to volumes.
     pub keep_free: ByteCount,
+    /// By how many times the limits of volumes may together exceed what is free, where nothing but
+    /// their sum keeps them from filling the data file system: under quota and as images. With one,
+    /// every limit is a promise.
+    pub overcommit: u32,
     /// The projects of quota that are ours: this one and all above it.
     pub first_project: u32,
     /// Called after each step that a crash may come after.
@@ -117,6 +72,7 @@ impl Default for DiskSettings {
             allow_tmpfs: false,
             allow_unlimited_disk: false,
             keep_free: ByteCount::mib(1024),
+            overcommit: 1,
             first_project: 0x5246_0000,
             observe: |_| {},
         }
@@ -124,7 +80,7 @@ impl Default for DiskSettings {
 }
 
 /// The name of a volume: lower-case letters, digits and underscores, at most 64.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VolumeName(String);
 
 impl VolumeName {
@@ -152,13 +108,6 @@ pub struct Usage {
 
 /// The least that a volume can be limited to: a file system of its own must fit.
 pub const LEAST: ByteCount = ByteCount::mib(16);
-
-/// A kind was not taken, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    pub kind: DiskKind,
-    pub why: String,
-}
 
 /// Something about volumes could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -198,7 +147,8 @@ pub enum DiskError {
         source: Box<Self>,
     },
     #[error("no limit of disk space can be held here{}; install btrfs-progs or e2fsprogs and start \
-        as root with loop devices, or allow volumes in memory or without a limit by name",
+        as root with loop devices, or allow sandboxes without a limit by name: start with \
+        --allow-unlimited-disk, or set `allow_unlimited_disk = true` in `[sandboxes]`",
         list(.tried))]
     NoKind { tried: Vec<Refused> },
     #[error("not allowed by the settings")]
@@ -227,19 +177,6 @@ pub enum DiskError {
     },
     #[error("{said}")]
     Worker { reason: Reason, said: String },
-}
-
-/// Whose fault an error is, as far as that decides what is to be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reason {
-    /// The caller asked for what cannot be.
-    Refused,
-    Exists,
-    Missing,
-    /// Others must give up space first.
-    Full,
-    /// The machine's, or ours.
-    Other,
 }
 
 impl DiskError {
@@ -275,7 +212,7 @@ fn list(tried: &[Refused]) -> String {
 }
 
 /// Says an error with its causes, on one line.
-fn whole(error: &DiskError) -> String {
+pub(crate) fn whole(error: &DiskError) -> String {
     let mut said = error.to_string();
     let mut next = std::error::Error::source(error);
     while let Some(cause) = next {
@@ -289,7 +226,7 @@ fn whole(error: &DiskError) -> String {
 /// One way to hold limits. All volumes of a server are of one kind.
 trait Kind: fmt::Debug {
     /// Makes a volume. Until that is done it is not among the names.
-    fn make(&self, ground: &Ground, name: &str, limit: ByteCount) -> Result<OwnedFd, DiskError>;
+    fn make(&self, ground: &Ground, name: &str, limit: DiskLimit) -> Result<OwnedFd, DiskError>;
     fn open_volume(&self, ground: &Ground, name: &str) -> Result<OwnedFd, DiskError>;
     fn set_limit(&self, ground: &Ground, name: &str, limit: ByteCount) -> Result<(), DiskError>;
     fn usage(&self, ground: &Ground, name: &str) -> Result<Usage, DiskError>;
@@ -336,8 +273,8 @@ impl Disks {
     }
 
     /// Makes a volume and opens it. It belongs to root, with mode 0755, and is empty.
-    pub fn make(&self, name: &VolumeName, limit: ByteCount) -> Result<OwnedFd, DiskError> {
-        if limit < LEAST {
+    pub fn make(&self, name: &VolumeName, limit: DiskLimit) -> Result<OwnedFd, DiskError> {
+        if limit.bytes() < LEAST {
             return Err(DiskError::TooSmall);
         }
         self.held.make(&self.ground, &name.0, limit)

@@ -4,10 +4,12 @@
 //! third time that it does. `panic:e.row:3` breaks off what it does instead, and lets it live.
 
 /// Every place, in the order of a life. A test goes through them all.
-pub const ALL: [&str; 21] = [
+pub const ALL: [&str; 24] = [
     // Creating: the daemon, the spawner, the daemon.
     "c.intent_synced",
     "c.prepared",
+    "c.volume_asked",
+    "c.volume_made",
     "c.cgroup",
     "c.dirs",
     "c.supervisor_spawned",
@@ -27,6 +29,7 @@ pub const ALL: [&str; 21] = [
     "d.intent",
     "d.killed",
     "d.cgroup_removed",
+    "d.volume_removed",
     "d.files_removed",
     "d.terminal_event",
 ];

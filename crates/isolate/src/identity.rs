@@ -44,8 +44,12 @@ pub(crate) const SANDBOX_USERS: u32 = 1 << 16;
 
 /// Says who the users inside are on the outside.
 pub(crate) fn map_ids(pid: Pid, map: &str) -> Result<(), Errno> {
+    map_users_and_groups(pid, map, map)
+}
+
+pub(crate) fn map_users_and_groups(pid: Pid, users: &str, groups: &str) -> Result<(), Errno> {
     let pid = pid.as_raw_nonzero();
-    for name in ["uid_map", "gid_map"] {
+    for (name, map) in [("uid_map", users), ("gid_map", groups)] {
         let path = format!("/proc/{pid}/{name}");
         let file = openat(CWD, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::io::write(&file, map.as_bytes())?;

@@ -4,10 +4,13 @@
 //! The order of the steps is the security argument: each may need a right that a later one gives
 //! up. Init knows no business rules; it reports the step that broke and ends.
 
+mod copies;
 mod hosts;
 mod image;
 pub(crate) mod launch;
 mod memory;
+mod paths;
+mod patterns;
 pub(crate) mod privileges;
 mod root;
 mod sandbox;
@@ -60,19 +63,22 @@ struct Main {
 pub fn run(control: PacketSocket) {
     let made = match read_command(&control) {
         Ok((Command::Plan(plan), fds)) => {
-            prepare(&plan, fds).map(|ready| supervise::run(&control, &ready))
+            let ready = prepare(&plan, fds).map_err(Report::Broken);
+            ready.map(|ready| supervise::run(&control, &ready))
         }
         // A sandbox goes on without the socket that its init was started with.
         Ok((Command::Sandbox(plan), fds)) => match sandbox::prepare(&plan, fds) {
             Ok(ready) => return sandbox::run(control, ready),
-            Err(broken) => Err(broken),
+            Err(why) => Err(why),
         },
-        Ok((Command::Go { .. } | Command::Kill, _)) => Err(Broken::at(Step::Plan)(Errno::BADMSG)),
-        Err(broken) => Err(broken),
+        Ok((Command::Go { .. } | Command::Kill, _)) => {
+            Err(Report::Broken(Broken::at(Step::Plan)(Errno::BADMSG)))
+        }
+        Err(broken) => Err(Report::Broken(broken)),
     };
-    if let Err(broken) = made {
+    if let Err(why) = made {
         // Nobody listens any more if this fails, and there is nobody else to tell.
-        let _ = report(&control, &Report::Broken(broken));
+        let _ = report(&control, &why);
         wait_for_the_end(&control);
     }
 }

@@ -6,12 +6,14 @@
 //! nothing of executions, languages, the store or the wire.
 
 mod identity;
+pub mod paths;
 pub mod plan;
 pub mod posture;
 pub mod sandbox;
 pub mod socket;
 pub mod supervisor;
 pub mod sys;
+pub mod volume;
 pub mod wire;
 pub mod zygote;
 

@@ -150,6 +150,8 @@ pub enum Step {
     Exec,
     /// Going to the folder that a command is to run in.
     Directory,
+    /// Paths of the machine that a sandbox was given.
+    HostPath,
 }
 
 /// A step could not be carried out.

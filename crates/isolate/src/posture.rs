@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Identity;
+use crate::{
+    plan::Identity,
+    volume::{DiskKind, Refused},
+};
 
 /// Which layers of isolation are active here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +22,18 @@ pub enum Limits {
     Cgroups { version: CgroupVersion, has_kill: bool },
     /// Resource limits of each process, and init looking at the memory now and then.
     Soft { why: String },
+}
+
+/// What holds the limits of sandboxes' files. It is found out beside everything else, and told when
+/// it is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Volumes {
+    /// Kinds that are better were refused, each for its reason.
+    Held { kind: DiskKind, refused: Vec<Refused> },
+    /// Nothing that the operator allows: there can be no sandboxes.
+    None { why: String },
+    /// Something went wrong that may not go wrong again.
+    Broken { why: String },
 }
 
 /// Which kind of controllers hold the limits.

@@ -3,8 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    paths::{Attach, BringIn, NoPath, Paths, With},
     plan::{Broken, Rights},
     supervisor::wire::Secret,
+    volume::{DiskLimit, Reason},
     wire::CgroupFile,
 };
 
@@ -21,6 +23,29 @@ pub enum SandboxOrder {
     Remove { sandbox: String },
     /// Names every sandbox that has files or processes here.
     List,
+    /// Opens paths of the machine and writes down that the sandbox may have them, with the rights of
+    /// who asks, each time it is made. With [`With::Peer`] his connection comes along.
+    Grant { sandbox: String, with: With, paths: Paths },
+    /// Opens for reading what the sandbox was granted as a place of images.
+    OpenGranted { sandbox: String, path: String },
+    /// Opens a file or folder for reading, with the rights of who asks.
+    OpenPath { with: With, path: String },
+}
+
+impl SandboxOrder {
+    /// Returns the sandbox that it is about, if about one.
+    pub fn sandbox(&self) -> Option<&str> {
+        match self {
+            Self::Make(spec) => Some(&spec.sandbox),
+            Self::Open { sandbox } | Self::End { sandbox } | Self::Remove { sandbox } => {
+                Some(sandbox)
+            }
+            // What comes along with these cannot wait, and they change nothing that others work on.
+            Self::Grant { .. } | Self::OpenGranted { .. } | Self::OpenPath { .. } | Self::List => {
+                None
+            }
+        }
+    }
 }
 
 /// What a sandbox is to be.
@@ -36,6 +61,19 @@ pub struct BodySpec {
     pub beside: Option<String>,
     /// Names of companions, which `/etc/hosts` is to have.
     pub hosts: Vec<String>,
+    /// What it may write. It counts when its files are first made.
+    pub disk: DiskLimit,
+    pub paths: HostPaths,
+}
+
+/// What a sandbox has of the machine's paths, by what was granted to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostPaths {
+    None,
+    /// It is made for the first time: copies are made.
+    New,
+    /// It was ready before: copies are its own by now.
+    Again,
 }
 
 /// What the root of a sandbox is made of.
@@ -51,7 +89,7 @@ pub enum Image {
 pub const MAX_LAYERS: usize = 128;
 
 /// Everything init needs to know to become the supervisor of a sandbox. With it come the image's
-/// root, the sandbox's own files, the layers of its image, the folder for output, the journal, the socket to listen on, then
+/// root, the sandbox's own files, the layers of its image, its mounts, the sources of its copies, the folder for output, the journal, the socket to listen on, then
 /// the descriptors of control groups: those to join, its own, the folder for groups of commands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxPlan {
@@ -67,6 +105,8 @@ pub struct SandboxPlan {
     pub filter: Vec<u8>,
     /// How many layers the image has. None: it is the machine's own.
     pub layers: usize,
+    pub mounts: Vec<Attach>,
+    pub copies: Vec<BringIn>,
     /// How many `cgroup.procs` descriptors come for commands, and as many for the supervisor.
     pub groups: usize,
     pub has_leaves: bool,
@@ -90,6 +130,18 @@ pub enum SandboxAnswer {
     },
     Failed {
         broken: Broken,
+    },
+    /// The paths may be had, but for these optional mounts, which are not there.
+    Granted {
+        missing: Vec<usize>,
+    },
+    /// The path is open, and comes along.
+    Path,
+    NoPath(NoPath),
+    /// It has no files: its volume cannot be made, opened or removed.
+    NoVolume {
+        reason: Reason,
+        said: String,
     },
 }
 
@@ -132,6 +184,8 @@ pub mod folder {
     pub const BODY: &str = "body";
     /// What the sandbox itself has written.
     pub const FILES: &str = "files";
+    /// Which paths of the machine it has, and with whose rights.
+    pub const GRANT: &str = "grant";
 }
 
 #[cfg(test)]

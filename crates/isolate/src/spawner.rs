@@ -5,15 +5,19 @@
 mod ids;
 mod image_worker;
 mod make;
+mod paths;
 mod posture;
 mod process;
 mod sandboxes;
+mod volumes;
 mod zygote;
 
 pub use ids::IdRange;
 pub use image_worker::{IMAGE_FOLDER, ImageSettings, WORKER_SOCKET};
+pub use paths::Door;
 pub use process::{Daemon, enter_user_namespace};
 pub use sandboxes::SandboxSettings;
+pub use volumes::VolumeSettings;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -45,6 +49,7 @@ use ids::Ids;
 use image_worker::ImageWorker;
 use make::Parts;
 use sandboxes::Sandboxes;
+use volumes::Volumes;
 use zygote::{Answer, Zygote};
 
 /// Where a zygote finds the library that makes slots of it.
@@ -60,6 +65,8 @@ pub struct Settings {
     pub ids: Option<IdRange>,
     /// Without them there are only slots.
     pub sandboxes: Option<SandboxSettings>,
+    /// Where the files of sandboxes are. Without it there are none.
+    pub volumes: Option<VolumeSettings>,
     /// Without them there are no images but the machine's own.
     pub images: Option<ImageSettings>,
 }
@@ -95,6 +102,7 @@ pub struct Spawner {
     slots: HashMap<u64, Slot>,
     zygotes: HashMap<u64, Zygote>,
     sandboxes: Option<Sandboxes>,
+    volumes: Option<Volumes>,
     image_worker: Option<ImageWorker>,
     /// Slots that never came to be, but whose processes are not all gone.
     dying: Vec<(u32, Option<Group>)>,
@@ -135,11 +143,14 @@ enum About {
     Zygote(u64),
     Slot(u64),
     Sandbox(u64),
+    /// The process that works on volumes.
+    Keeper,
 }
 
 impl About {
     const DAEMON: u64 = 0;
     const SIGNAL: u64 = 1;
+    const KEEPER: u64 = 2;
     const ZYGOTE: u64 = 1 << 62;
     const SLOT: u64 = 1 << 63;
 
@@ -147,6 +158,7 @@ impl About {
         EventData::new_u64(match self {
             Self::Daemon => Self::DAEMON,
             Self::Signal => Self::SIGNAL,
+            Self::Keeper => Self::KEEPER,
             Self::Zygote(number) => Self::ZYGOTE | number,
             Self::Slot(number) => Self::SLOT | number,
             Self::Sandbox(number) => Self::SLOT | Self::ZYGOTE | number,
@@ -161,6 +173,7 @@ impl About {
             (1.., 0, number) => Self::Slot(number),
             (0, 1.., number) => Self::Zygote(number),
             (0, 0, Self::DAEMON) => Self::Daemon,
+            (0, 0, Self::KEEPER) => Self::Keeper,
             (0, 0, _) => Self::Signal,
         }
     }
@@ -173,13 +186,16 @@ impl Spawner {
         settings: &Settings,
         cgroups: Result<Cgroups, CgroupError>,
     ) -> Result<Self, SpawnerError> {
+        let machine =
+            paths::machine_mounts(settings).map_err(doing("find the machine's mounts"))?;
         sys::process::unshare_mounts().map_err(doing("make a mount namespace"))?;
         let private = rustix::mount::MountPropagationFlags::PRIVATE
             | rustix::mount::MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).map_err(doing("make mounts private"))?;
         let posture = posture::of(&cgroups, settings.ids);
         let sandboxes = settings.sandboxes.as_ref();
-        let sandboxes = sandboxes.map(|s| Sandboxes::open(s, cgroups.as_ref().ok())).transpose()?;
+        let sandboxes =
+            sandboxes.map(|s| Sandboxes::open(s, cgroups.as_ref().ok(), machine)).transpose()?;
         let template = Template::build(&settings.scratch)?;
         template.add_file(ZYGOTE_LIBRARY, init_image::ZYGOTE)?;
         Ok(Self {
@@ -195,6 +211,7 @@ impl Spawner {
             slots: HashMap::new(),
             zygotes: HashMap::new(),
             sandboxes,
+            volumes: settings.volumes.as_ref().map(Volumes::new),
             image_worker: settings.images.as_ref().map(ImageWorker::new),
             dying: Vec::new(),
             events: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(doing("watch events"))?,
@@ -219,6 +236,7 @@ impl Spawner {
         watch(signals.as_fd(), About::Signal, EventFlags::IN)?;
         self.adopt_sandboxes()?;
         self.post(&Notice::Hello { posture: self.posture.clone() }, Vec::new());
+        self.start_keeper();
         loop {
             self.flush(socket)?;
             for about in self.wait()? {
@@ -232,6 +250,7 @@ impl Spawner {
                     About::Zygote(number) => self.hear_zygote(number),
                     About::Slot(number) => self.clear_away(number)?,
                     About::Sandbox(number) => self.sandbox_ended(number),
+                    About::Keeper => self.hear_keeper(),
                 }
             }
         }
@@ -271,7 +290,7 @@ impl Spawner {
                 // The daemon is of this very build; an order that cannot be read means that it
                 // was taken over, and then it gets nothing more.
                 Ok(Some(packet)) => match wire::decode(&packet.bytes) {
-                    Ok(order) => self.obey(order)?,
+                    Ok(order) => self.obey(order, packet.fds)?,
                     Err(_) => return Ok(false),
                 },
             }
@@ -279,7 +298,7 @@ impl Spawner {
         }
     }
 
-    fn obey(&mut self, order: Order) -> Result<(), SpawnerError> {
+    fn obey(&mut self, order: Order, fds: Vec<OwnedFd>) -> Result<(), SpawnerError> {
         match order {
             Order::AddFile { path, content } => Ok(self.template.add_file(&path, &content)?),
             Order::StartZygote { zygote, program } => self.start_zygote(zygote, program),
@@ -298,7 +317,7 @@ impl Spawner {
                 Ok(())
             }
             Order::Sandbox { ticket, order } => {
-                self.obey_about_sandbox(ticket, order);
+                self.obey_about_sandbox(ticket, order, fds);
                 Ok(())
             }
             Order::StartImageWorker { ticket } => {
@@ -470,6 +489,7 @@ impl Spawner {
             daemon.note(pid, status);
         }
         self.worker_ended(pid, status);
+        self.opener_ended(pid);
         self.image_worker_ended(pid);
         let slot = self.slots.iter().find(|(_, slot)| slot.pid == Some(pid));
         match slot.map(|(number, _)| *number) {
@@ -510,6 +530,7 @@ impl Spawner {
         let zygotes: Vec<u64> = self.zygotes.keys().copied().collect();
         let mut ended: Vec<OwnedFd> =
             self.image_worker.as_mut().and_then(ImageWorker::end).into_iter().collect();
+        ended.extend(self.volumes.as_mut().and_then(Volumes::end));
         for number in zygotes {
             ended.extend(self.zygotes.get(&number).and_then(Zygote::process));
             self.lose_zygote(number);

@@ -14,6 +14,8 @@ pub mod loops;
 pub mod memory;
 pub mod mount;
 pub mod net;
+#[cfg(feature = "spawner")]
+pub mod peer;
 pub mod process;
 #[cfg(feature = "spawner")]
 pub mod quota;

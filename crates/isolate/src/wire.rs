@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
+    paths::NoPath,
     plan::{Broken, Exit, Plan, Program, Rights, SlotSpec},
-    posture::Posture,
+    posture::{Posture, Volumes},
     sandbox::{SandboxAnswer, SandboxOrder, SandboxPlan},
 };
 
@@ -19,7 +20,7 @@ const VERSION: u8 = 1;
 pub const MAX_PACKET: usize = 32 * 1024;
 
 /// The most descriptors that go with one packet.
-pub const MAX_FDS: usize = 160;
+pub const MAX_FDS: usize = 240;
 
 /// The period over which processor time is limited, which is the kernel's own default.
 pub const CPU_PERIOD: Duration = Duration::from_millis(100);
@@ -88,6 +89,10 @@ pub enum Notice {
     Sandbox {
         ticket: u64,
         answer: SandboxAnswer,
+    },
+    /// What holds the limits of sandboxes' files, as far as it was found out.
+    Volumes {
+        posture: Volumes,
     },
     /// The process that images are unpacked in is on its way, and its socket comes along. Its first
     /// word there is a [`Report`]: ready or broken.
@@ -167,6 +172,8 @@ pub enum Born {
 pub enum Report {
     Ready,
     Broken(Broken),
+    /// The sandbox cannot have a path of the machine.
+    NoPath(NoPath),
     /// The program ended. `all_gone`: so has every other process of the slot, and the pipes are at
     /// their end. If not, the program said its exit code as its last act, and what it wrote is in
     /// the pipes; taking it down goes on behind.

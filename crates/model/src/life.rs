@@ -172,6 +172,8 @@ pub enum FailureCause {
     SupervisorLost,
     HostRebooted,
     NodeLost,
+    /// The node has no room for its files.
+    DiskFull,
 }
 
 /// The state of a sandbox as of [`Life::sequence`].

@@ -300,7 +300,8 @@ const fn loss(cause: FailureCause) -> Loss {
         | FailureCause::MainProcessCrashed
         | FailureCause::OutOfMemory
         | FailureCause::SandboxLost
-        | FailureCause::NodeLost => Loss::SandboxFailed,
+        | FailureCause::NodeLost
+        | FailureCause::DiskFull => Loss::SandboxFailed,
     }
 }
 

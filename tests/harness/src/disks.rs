@@ -10,7 +10,7 @@ use std::{
 
 use isolate::{
     disk::{
-        ByteCount, DiskKind, DiskSettings, Disks, VolumeName,
+        ByteCount, DiskKind, DiskLimit, DiskSettings, Disks, VolumeName,
         work::{Job, Work, carry_out},
     },
     spawner::enter_user_namespace,
@@ -25,6 +25,8 @@ use rustix::{
 
 /// Names the data directory, and so says that this process is to work on volumes.
 pub(crate) const ROLE: &str = "RINGFENCE_TEST_DISKS";
+/// The one kind that a spawner's sandboxes are to have.
+pub(crate) const ONLY: &str = "RINGFENCE_TEST_SPAWNER_DISKS";
 /// The one kind that is wanted.
 const KIND: &str = "RINGFENCE_TEST_DISKS_KIND";
 /// What is to be done, one word after the other.
@@ -49,6 +51,17 @@ pub fn settings(kind: DiskKind) -> DiskSettings {
     }
 }
 
+/// Settings for a spawner: the best that the machine has, which for an ordinary user is volumes without
+/// a limit. A test may name the one kind that it is about.
+pub(crate) fn spawner_settings() -> DiskSettings {
+    DiskSettings {
+        only: std::env::var(ONLY).ok().and_then(|kind| DiskKind::named(&kind)),
+        allow_unlimited_disk: true,
+        keep_free: ByteCount(0),
+        ..DiskSettings::default()
+    }
+}
+
 /// Gives this thread a mount namespace of its own, from which nothing spreads.
 pub fn enter_own_mounts() -> Result<(), Errno> {
     sys::process::unshare_mounts()?;
@@ -60,7 +73,7 @@ pub fn enter_own_mounts() -> Result<(), Errno> {
 pub struct Script<'a> {
     pub data: &'a Path,
     pub kind: DiskKind,
-    /// `make NAME MIB`, `remove NAME`, `limit NAME MIB`, `usage NAME`. `hold`: leave a process behind
+    /// `make NAME MIB`, `allow NAME MIB` (without a promise), `remove NAME`, `limit NAME MIB`, `usage NAME`. `hold`: leave a process behind
     /// that keeps the mount namespace until the standard input ends. `fork`: let forked workers do
     /// what comes after.
     pub words: &'a str,
@@ -167,7 +180,8 @@ pub(crate) fn be_worker(data: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let name = VolumeName::new(words.next().unwrap_or_default())?;
         let mut limit = || words.next().and_then(|count| count.parse().ok()).map(ByteCount::mib);
         let job = match word {
-            "make" => Job::Make { name, limit: limit().ok_or("no limit")? },
+            "make" => Job::Make { name, limit: DiskLimit::Promised(limit().ok_or("no limit")?) },
+            "allow" => Job::Make { name, limit: DiskLimit::UpTo(limit().ok_or("no limit")?) },
             "limit" => Job::SetLimit { name, limit: limit().ok_or("no limit")? },
             "usage" => Job::Usage { name },
             "remove" => Job::Remove { name },

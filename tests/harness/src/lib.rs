@@ -11,7 +11,7 @@ pub mod registry;
 pub mod supervisor;
 
 use std::{
-    os::fd::AsRawFd as _,
+    os::fd::{AsFd, AsRawFd as _},
     path::{Path, PathBuf},
     process::{Child, Command},
 };
@@ -21,10 +21,11 @@ use isolate::{
     sandbox::{SandboxAnswer, SandboxOrder},
     socket::PacketSocket,
     spawner::{
-        IdRange, ImageSettings, SandboxSettings, Settings, Spawner, SpawnerError,
-        enter_user_namespace,
+        Door, IdRange, ImageSettings, SandboxSettings, Settings, Spawner, SpawnerError,
+        VolumeSettings, enter_user_namespace,
     },
     sys,
+    volume::DiskKind,
     wire::{self, Notice, Order},
 };
 use rustix::{
@@ -37,6 +38,9 @@ const ROLE: &str = "RINGFENCE_TEST_SPAWNER";
 
 /// Names the folder of sandboxes, if there are to be any.
 const SANDBOXES: &str = "RINGFENCE_TEST_SANDBOXES";
+
+/// The number of the socket that callers connect to, if there is one.
+const DOOR: &str = "RINGFENCE_TEST_DOOR";
 
 /// Names the folder of images, if there are to be any.
 const IMAGES: &str = "RINGFENCE_TEST_IMAGES";
@@ -118,6 +122,11 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
         layers: folder.with_file_name("images").join("layers"),
         folder,
         daemon: None,
+        door: inherited_door(),
+    });
+    let volumes = sandboxes.as_ref().and_then(|sandboxes| {
+        let data = sandboxes.folder.parent()?.to_owned();
+        Some(VolumeSettings { data, disks: disks::spawner_settings() })
     });
     let ids = is_root.then_some(IdRange::DEFAULT);
     let images = std::env::var_os(IMAGES).map(|folder| ImageSettings {
@@ -127,11 +136,17 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
             std::env::var(IMAGE_ROLE).unwrap_or(IMAGE_WORKER.to_owned()),
         ],
     });
-    let settings = Settings { scratch: scratch.to_owned(), ids, sandboxes, images };
+    let settings = Settings { scratch: scratch.to_owned(), ids, sandboxes, volumes, images };
     let number = std::env::var(SOCKET).ok().and_then(|number| number.parse().ok());
     let socket = sys::process::inherited(number.unwrap_or(-1))
         .map_err(|errno| SpawnerError::System { doing: "find the socket", errno })?;
     Spawner::new(&settings, cgroups)?.run(&PacketSocket::from_fd(socket), None).map(drop)
+}
+
+/// The socket that callers connect to, if the test has one.
+fn inherited_door() -> Option<Door> {
+    let number = std::env::var(DOOR).ok()?.parse().ok()?;
+    Door::of(sys::process::inherited(number).ok()?).ok()
 }
 
 #[expect(clippy::print_stderr, reason = "a test's child process has no log")]
@@ -159,8 +174,32 @@ pub fn start_spawner() -> std::io::Result<(PacketSocket, SpawnerProcess)> {
 pub fn start_spawner_of_sandboxes(
     folder: &Path,
 ) -> std::io::Result<(PacketSocket, SpawnerProcess)> {
+    start_spawner_on_disks(folder, None)
+}
+
+/// Starts a spawner that also makes sandboxes, on volumes of this kind or the best that there is.
+pub fn start_spawner_on_disks(
+    folder: &Path,
+    kind: Option<DiskKind>,
+) -> std::io::Result<(PacketSocket, SpawnerProcess)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env(SANDBOXES, folder).env(IMAGES, folder.with_file_name("images"));
+    if let Some(kind) = kind {
+        command.env(disks::ONLY, kind.name());
+    }
+    start(command)
+}
+
+/// Starts a spawner that also makes sandboxes, for callers who connect to this socket.
+pub fn start_spawner_behind(
+    folder: &Path,
+    door: &impl AsFd,
+) -> std::io::Result<(PacketSocket, SpawnerProcess)> {
+    // The child has a copy of its own, which stays open when it becomes the spawner.
+    let copy = rustix::io::dup(door)?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(SANDBOXES, folder).env(IMAGES, folder.with_file_name("images"));
+    command.env(DOOR, copy.as_raw_fd().to_string());
     start(command)
 }
 

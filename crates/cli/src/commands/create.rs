@@ -1,12 +1,18 @@
 //! `ringfence create`.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use clap::Args;
-use client::sandboxes::{NewSandbox, record::State};
+use client::sandboxes::{Mount, NewSandbox, Sandboxes, record::State};
+use daemon::grpc::socket::BELOW_RUNTIME_DIRECTORY;
 
 use crate::{
-    arguments::{read_idle, read_label, read_variable},
+    arguments::{read_copy, read_idle, read_label, read_mount, read_variable},
     output::say,
     sandboxes::{block_on, connect, explain, wait},
     server::Server,
@@ -20,6 +26,7 @@ use crate::{
 #[command(after_help = "Examples:
   ringfence create --image host --name demo
   ringfence create --image host --label team=a --memory 512m --cpus 0.5 --idle 1h
+  ringfence create --image host --mount .:/workspace/project:rw --tool git
   NAME=$(ringfence create --image host) && ringfence exec $NAME -- uname -a
   ringfence create --image docker.io/library/python:3.12 --name py
   ringfence create --image host --name web -- python3 -m http.server
@@ -49,6 +56,23 @@ pub(crate) struct Create {
     /// How many cores it may use, such as 2 or 0.5
     #[arg(long, value_name = "CORES")]
     cpus: Option<String>,
+    /// How much it may write, such as 512m or 2g [default: the server's]
+    #[arg(long, value_name = "SIZE")]
+    disk: Option<String>,
+    /// A file or folder of the server's machine that shows in it, with your rights; :rw to write to
+    /// it. May be given many times
+    #[arg(long, value_name = "SOURCE:TARGET[:rw]", value_parser = read_mount)]
+    mount: Vec<Mount>,
+    /// A file or folder of the server's machine that is copied into it; may be given many times
+    #[arg(long, value_name = "SOURCE:TARGET", value_parser = read_copy)]
+    copy: Vec<(String, String)>,
+    /// A builtin tool, with its files from your home: claude, codex, git, uv, npm, apt, opencode
+    #[arg(long, value_name = "NAME")]
+    tool: Vec<String>,
+    /// The server's Unix socket, by which it knows who you are. Used for --mount, --copy and --tool if
+    /// it is where the server puts it
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
     /// Stop it when nobody has used it for so long; 0 is never [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = read_idle)]
     idle: Option<Duration>,
@@ -70,8 +94,23 @@ impl Create {
         block_on(self.act())
     }
 
+    /// Paths are opened with the caller's rights only by the socket. A server that was named by its
+    /// URL may be another.
+    fn socket(&self) -> Option<PathBuf> {
+        let has_paths = !(self.mount.is_empty() && self.copy.is_empty() && self.tool.is_empty());
+        if self.socket.is_some() || !has_paths || self.server.is_named() {
+            return self.socket.clone();
+        }
+        let runtime = env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty())?;
+        let socket = Path::new(&runtime).join(BELOW_RUNTIME_DIRECTORY);
+        socket.exists().then_some(socket)
+    }
+
     async fn act(self) -> anyhow::Result<ExitCode> {
-        let sandboxes = connect(&self.server).await?;
+        let sandboxes = match self.socket() {
+            Some(socket) => Sandboxes::connect_to_socket(&socket).await?,
+            None => connect(&self.server).await?,
+        };
         let name = self.name.clone().unwrap_or_default();
         let new = NewSandbox {
             name: self.name,
@@ -80,6 +119,10 @@ impl Create {
             env: self.env.into_iter().collect(),
             memory: self.memory,
             cpus: self.cpus,
+            disk: self.disk,
+            mounts: self.mount,
+            copies: self.copy,
+            tools: self.tool,
             idle: self.idle,
             command: self.command,
         };

@@ -48,7 +48,7 @@ impl State {
 
 impl Doctor {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        let findings = match private::start_with(&["--allow-soft-limits"]) {
+        let findings = match private::start_with(&["--allow-soft-limits", "--examined"]) {
             Ok(server) => findings(&server.machine),
             Err(error) => vec![no_slots(format!("{error:#}"))],
         };
@@ -92,6 +92,7 @@ fn findings(machine: &Value) -> Vec<Finding> {
         },
         users(posture),
         limits(&posture["limits"]),
+        disks(&machine["volumes"]),
     ];
     for (name, install) in RUNTIMES {
         let rows = machine["languages"].as_array().into_iter().flatten();
@@ -141,6 +142,29 @@ fn limits(limits: &Value) -> Finding {
     }
 }
 
+fn disks(volumes: &Value) -> Finding {
+    let name = "disks";
+    let held = &volumes["Held"];
+    let Some(kind) = held["kind"].as_str() else {
+        let why = ["None", "Broken"].iter().find_map(|state| volumes[*state]["why"].as_str());
+        let detail = format!("no sandboxes: {}", why.unwrap_or("unknown"));
+        let fix = "install btrfs-progs or e2fsprogs and run the server as root, or allow sandboxes \
+                   without a limit: ringfence serve --allow-unlimited-disk";
+        return Finding { state: State::Weak, name, detail, fix: Some(fix) };
+    };
+    let refused = held["refused"].as_array().into_iter().flatten().filter_map(|refused| {
+        Some(format!("; not {}: {}", refused["kind"].as_str()?, refused["why"].as_str()?))
+    });
+    let refused: String = refused.collect();
+    if matches!(kind, "tmpfs" | "unlimited") {
+        let detail = format!("sandboxes' files are {kind}, as the settings allow{refused}");
+        let fix = "install btrfs-progs or e2fsprogs, and run the server as root";
+        return Finding { state: State::Weak, name, detail, fix: Some(fix) };
+    }
+    let detail = format!("sandboxes' files are held to their limits by {kind}{refused}");
+    Finding { state: State::Ok, name, detail, fix: None }
+}
+
 fn to_text(finding: &Finding) -> String {
     let line = format!("{:8} {:11} {}", finding.state.word(), finding.name, finding.detail);
     match finding.fix {
@@ -168,6 +192,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_holds_the_files_of_sandboxes_is_named_and_why_nothing_better_does() {
+        let refused = json!([{ "kind": "quota", "why": "not here" }]);
+        let held = |kind| json!({ "Held": { "kind": kind, "refused": refused } });
+        let found = disks(&held("btrfs"));
+        assert_eq!(found.state, State::Ok);
+        assert!(found.detail.ends_with("by btrfs; not quota: not here"), "{}", found.detail);
+        assert_eq!(disks(&held("unlimited")).state, State::Weak);
+    }
+
+    #[test]
     fn what_is_weak_or_missing_comes_with_its_fix() {
         let machine = json!({
             "posture": {
@@ -176,12 +210,13 @@ mod tests {
                 "limits": { "Soft": { "why": "no cgroup" } },
             },
             "languages": [["python", "/usr/bin/python3"]],
+            "volumes": { "None": { "why": "no kind works" } },
         });
         let findings = findings(&machine);
         for finding in &findings {
             assert_eq!(finding.state == State::Ok, finding.fix.is_none(), "{finding:?}");
         }
         let weak = findings.iter().filter(|finding| finding.state == State::Weak).count();
-        assert_eq!((findings.len(), weak), (8, 5));
+        assert_eq!((findings.len(), weak), (9, 6));
     }
 }

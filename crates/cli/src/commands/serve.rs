@@ -62,6 +62,9 @@ pub(crate) struct Serve {
     /// Start where the kernel cannot limit what code uses: memory is then watched, not held
     #[arg(long)]
     allow_soft_limits: bool,
+    /// Let sandboxes write as much as there is, where no limit of disk space can be held
+    #[arg(long)]
+    allow_unlimited_disk: bool,
     /// What every execution gets at least: shared may be forked from a warm runtime, strict is
     /// executed anew [default: shared]
     #[arg(long, value_name = "FRESHNESS", value_parser = ["shared", "strict"])]
@@ -79,6 +82,9 @@ pub(crate) struct Serve {
     /// with standard input.
     #[arg(long, hide = true, conflicts_with_all = ["listen", "data", "print_config"])]
     private: bool,
+    /// Say also what would hold the files of sandboxes, for `ringfence doctor`.
+    #[arg(long, hide = true, requires = "private")]
+    examined: bool,
 }
 
 impl Serve {
@@ -100,7 +106,7 @@ impl Serve {
             say(config.to_toml()?.trim_end())?;
             return Ok(ExitCode::SUCCESS);
         }
-        processes::start(&config, self.private)
+        processes::start(&config, self.kind())
     }
 
     fn be_daemon(&self, Handed { config, spawner, agbox }: Handed) -> anyhow::Result<ExitCode> {
@@ -108,11 +114,18 @@ impl Serve {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let announce = if self.private { announce_privately } else { announce };
-            let kind = if self.private { Kind::Private } else { Kind::Lasting };
             let stop = asked_to_stop(self.private)?;
-            run::run(config, kind, spawner, agbox, announce, stop).await?;
+            run::run(config, self.kind(), spawner, agbox, announce, stop).await?;
             Ok(ExitCode::SUCCESS)
         })
+    }
+
+    fn kind(&self) -> Kind {
+        match (self.private, self.examined) {
+            (false, _) => Kind::Lasting,
+            (true, false) => Kind::Private,
+            (true, true) => Kind::Examined,
+        }
     }
 
     fn load(&self, scratch: Option<&TempDir>) -> anyhow::Result<Config> {
@@ -142,6 +155,7 @@ impl Serve {
             flags,
         })?;
         config.allow_soft_limits |= self.allow_soft_limits;
+        config.sandboxes.allow_unlimited_disk |= self.allow_unlimited_disk;
         if self.private {
             // Whoever it is there for is gone when it is asked to stop.
             config.drain = Duration::ZERO;

@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    command::{Said, call, read_rest, read_until, ringfence, signal},
+    command::{Said, Server, call, read_rest, read_until, ringfence, signal, write},
     keeper::Keeper,
 };
 
@@ -312,4 +312,27 @@ fn what_cannot_be_done_is_said_with_what_to_do() {
     assert!(strange.err.contains("is a Ringfence server at this URL?"), "{strange:?}");
     let nobody = call(&["ps", "--url", "http://127.0.0.1:1", "--key", "x"]);
     assert!(nobody.code == Some(125) && nobody.err.contains("nothing answers"), "{nobody:?}");
+}
+
+#[test]
+fn files_of_the_caller_are_mounted_and_copied_by_the_socket() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("own/box.sock").display().to_string();
+    let table = format!("[agbox]\nsocket = {socket:?}\n");
+    let file = write(place.path(), "ringfence.toml", &table);
+    let keeper = Keeper(Server::start_with(&["--config", &file]));
+    let shared = place.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    write(&shared, "note", "hello\n");
+    let mount = format!("{}:/workspace/shared:rw", shared.display());
+    let copy = format!("{}:/workspace/copy", shared.join("note").display());
+    let paths = ["--mount", &mount, "--copy", &copy];
+    let create = ["create", "--image", "host", "--name", "demo"];
+    let refused = keeper.ask(&[&create[..], &paths[..]].concat());
+    assert!(refused.code == Some(125) && refused.err.contains("Unix socket"), "{refused:?}");
+    let by_socket = [&create[..], &paths[..], &["--socket", &socket]].concat();
+    assert_eq!(keeper.ask(&by_socket), said(0, "demo\n", ""));
+    let script = "cat copy shared/note; echo back > shared/answer";
+    assert_eq!(keeper.shell(script), said(0, "hello\nhello\n", ""));
+    assert_eq!(std::fs::read_to_string(shared.join("answer")).unwrap(), "back\n");
 }

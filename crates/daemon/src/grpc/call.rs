@@ -11,7 +11,7 @@ use axum::{
     body::Body,
     http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE},
 };
-use engine::sandboxes::Sandboxes;
+use engine::sandboxes::{Caller, Sandboxes};
 use model::ids::Tenant;
 use tokio::{
     sync::watch,
@@ -49,6 +49,8 @@ pub(crate) fn is_call<B>(request: &Request<B>) -> bool {
 pub(crate) struct Who {
     pub(crate) tenant: Tenant,
     pub(crate) origin: Origin,
+    /// With whose rights paths of the host are opened.
+    pub(crate) caller: Caller,
     /// Whether he may take away what all tenants use.
     pub(crate) is_admin: bool,
     /// Turns true when he may not go on; nobody takes that from who is on the machine itself.
@@ -153,8 +155,9 @@ impl Grpc {
                 let tenant = caller.tenant().parse();
                 let tenant = tenant.map_err(|_bad_name| refuse("the key belongs to no tenant"))?;
                 let origin = Origin { home: None, host_paths: self.host_paths.clone() };
+                let stranger = self.host_paths.stranger();
                 let (is_admin, revoked) = (caller.is_admin(), Some(caller.revoked()));
-                Ok(Who { tenant, origin, is_admin, revoked })
+                Ok(Who { tenant, origin, caller: stranger, is_admin, revoked })
             }
         }
     }

@@ -2,13 +2,16 @@
 
 use std::{
     io,
-    os::{fd::OwnedFd, unix::net::UnixListener as StdListener},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixListener as StdListener,
+    },
     path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
-use engine::tasks::Tasks;
+use engine::{sandboxes::Caller, tasks::Tasks};
 use hyper::service::service_fn;
 use tokio::{
     net::{UnixListener, UnixStream},
@@ -45,9 +48,32 @@ pub struct Peers {
     pub users: Vec<u32>,
     /// A group by number, all of whose members may.
     pub group: Option<u32>,
-    /// Those of the users who have every right that the server has, so that they may name any path
-    /// of the machine.
-    pub equals: Vec<u32>,
+    /// Those of the users who may name any path of the machine.
+    pub equals: Equals,
+}
+
+/// For whom paths of the machine are opened with the rights that he has himself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Equals {
+    /// For everybody: the server was started by root, who can take on anybody's rights.
+    Everybody,
+    /// For those whose rights the server has: it is theirs.
+    Users(Vec<u32>),
+}
+
+impl Default for Equals {
+    fn default() -> Self {
+        Self::Users(Vec::new())
+    }
+}
+
+impl Equals {
+    fn include(&self, user: u32) -> bool {
+        match self {
+            Self::Everybody => true,
+            Self::Users(users) => users.contains(&user),
+        }
+    }
 }
 
 impl Peers {
@@ -55,7 +81,8 @@ impl Peers {
     /// server, which makes sandboxes with his rights.
     pub fn of(server: u32, group: Option<u32>) -> Self {
         let own = rustix::process::geteuid().as_raw();
-        Self { users: vec![0, own, server], group, equals: vec![0, server] }
+        let equals = if server == 0 { Equals::Everybody } else { Equals::Users(vec![0, server]) };
+        Self { users: vec![0, own, server], group, equals }
     }
 
     fn may_enter(&self, user: u32, group: u32) -> bool {
@@ -140,14 +167,17 @@ impl Door {
             tracing::warn!(user, "refused somebody at the socket");
             return Entrance::Refused;
         };
-        let host_paths = if self.peers.equals.contains(&user) {
-            HostPaths::Any
-        } else {
-            grpc.host_paths().clone()
-        };
         let home = accounts::user(user).map(|user| user.home);
+        let own_rights = self.peers.equals.include(user);
+        let (host_paths, caller) = match stream.as_fd().try_clone_to_owned() {
+            Ok(connection) if own_rights => {
+                let (connection, home) = (Arc::new(connection), home.clone());
+                (HostPaths::Any, Caller::Peer { connection, home })
+            }
+            Ok(_) | Err(_) => (grpc.host_paths().clone(), grpc.host_paths().stranger()),
+        };
         let origin = Origin { home, host_paths };
-        Entrance::Socket(Who { tenant, origin, is_admin: true, revoked: None })
+        Entrance::Socket(Who { tenant, origin, caller, is_admin: true, revoked: None })
     }
 }
 
@@ -184,7 +214,7 @@ mod tests {
 
     #[test]
     fn users_and_members_of_the_group_may_enter_and_others_may_not() {
-        let peers = Peers { users: vec![0, 998], group: Some(77), equals: vec![0] };
+        let peers = Peers { users: vec![0, 998], group: Some(77), equals: Equals::default() };
         let rows = [(0, 0, true), (998, 5, true), (4_000_000, 77, true), (4_000_000, 5, false)];
         for (user, group, expected) in rows {
             assert_eq!(peers.may_enter(user, group), expected, "{user} {group}");

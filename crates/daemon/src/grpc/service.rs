@@ -67,7 +67,8 @@ impl SandboxService for Surface {
         let (sandboxes, who, request) = self.take(request)?;
         let alias = from_wire::alias(&request.sandbox_id)?;
         let spec = spec::read(request.create_spec, &request.config_yaml, &who.origin)?;
-        let created = async move { sandboxes.create(&who.tenant, alias, spec).await };
+        let created =
+            async move { sandboxes.create_for(&who.caller, &who.tenant, alias, spec).await };
         let sandbox = self.carry_out(created).await?;
         let sandbox =
             sandbox.map_err(|error| of_sandbox(&error, &request.sandbox_id, About::Life))?;

@@ -326,7 +326,9 @@ fn end_reason(cause: &EndCause) -> String {
 
 fn failure_code(cause: FailureCause) -> &'static str {
     match cause {
-        FailureCause::CreateFailed | FailureCause::ImageFailed => "SANDBOX_CREATE_FAILED",
+        FailureCause::CreateFailed | FailureCause::ImageFailed | FailureCause::DiskFull => {
+            "SANDBOX_CREATE_FAILED"
+        }
         FailureCause::CreateInterrupted | FailureCause::ResumeInterrupted => "INTERRUPTED_PENDING",
         FailureCause::ResumeFailed => "SANDBOX_RESUME_FAILED",
         FailureCause::StopFailed => "SANDBOX_STOP_FAILED",
@@ -353,6 +355,7 @@ fn failure_cause(cause: FailureCause) -> &'static str {
         FailureCause::SupervisorLost => "supervisor_lost",
         FailureCause::HostRebooted => "host_rebooted",
         FailureCause::NodeLost => "node_lost",
+        FailureCause::DiskFull => "disk_full",
     }
 }
 

@@ -46,7 +46,7 @@ impl Connection {
         Self::over(UnixStream::connect(path).await.unwrap(), &[]).await
     }
 
-    async fn over(
+    pub(crate) async fn over(
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         metadata: &[(&'static str, &str)],
     ) -> Self {

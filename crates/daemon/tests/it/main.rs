@@ -10,6 +10,7 @@ mod executions;
 mod frames;
 mod framing;
 mod metrics;
+mod paths;
 mod peer;
 mod real;
 mod sandboxed;

@@ -1,6 +1,10 @@
 //! A daemon with real sandboxes and a real Unix socket.
 
-use std::path::PathBuf;
+use std::{
+    fs::{self, Permissions},
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    path::PathBuf,
+};
 
 use api::agbox::v1;
 use daemon::grpc::{
@@ -13,7 +17,11 @@ use engine::{
     languages::Languages,
     sandboxes::{self, Defaults, Key, Sandboxes},
 };
-use harness::{SpawnerProcess, remove_sandboxes, start_spawner_of_sandboxes};
+use harness::{SpawnerProcess, remove_sandboxes, start_spawner_behind};
+use rustix::{
+    fs::{Gid, Uid},
+    thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
+};
 use store::Store;
 use tempfile::TempDir;
 
@@ -58,9 +66,17 @@ pub(crate) fn own() -> Peers {
 
 impl Sandboxed {
     pub(crate) async fn start() -> Self {
+        Self::start_for(None).await
+    }
+
+    /// Starts one whose socket is open to a group as well.
+    pub(crate) async fn start_for(group: Option<u32>) -> Self {
         let data = tempfile::tempdir().unwrap();
+        fs::set_permissions(data.path(), Permissions::from_mode(0o711)).unwrap();
         let folder = data.path().join("sandboxes");
-        let (spawner_socket, spawner) = start_spawner_of_sandboxes(&folder).unwrap();
+        let socket = data.path().join(socket::BELOW_RUNTIME_DIRECTORY);
+        let opened = socket::open(&socket, group).unwrap();
+        let (spawner_socket, spawner) = start_spawner_behind(&folder, &opened.listener).unwrap();
         let languages = Languages::installed().only(&["shell"]);
         let settings = Settings { languages, ..Settings::default() };
         let engine = Engine::start(settings, spawner_socket.into_fd()).await.unwrap();
@@ -73,8 +89,9 @@ impl Sandboxed {
             defaults: Defaults::default(),
         };
         let sandboxes = engine.open_sandboxes(store, images, settings).await.unwrap();
-        let (socket, lifecycle) = door(&data, own());
-        let lifecycle = Lifecycle { sandboxes: Some(sandboxes.clone()), ..lifecycle };
+        let peers = Peers::of(rustix::process::geteuid().as_raw(), group);
+        let door = Some(Door::new(opened, peers).unwrap());
+        let lifecycle = Lifecycle { sandboxes: Some(sandboxes.clone()), socket: door };
         let (executor, scripted) = (engine.clone(), Scripted::default());
         let daemon = Daemon::start_all(executor, lifecycle, scripted, support::settings()).await;
         Self { daemon: Some(daemon), socket, sandboxes, engine, spawner, data }
@@ -87,6 +104,22 @@ impl Sandboxed {
     /// Returns a caller by the socket.
     pub(crate) async fn local(&self) -> Client {
         Connection::unix(&self.socket).await.client()
+    }
+
+    /// Returns a caller by the socket who is another user: the kernel notes who connects.
+    pub(crate) async fn user(&self, user: u32) -> Client {
+        let path = self.socket.clone();
+        let connecting = move || {
+            let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+            set_thread_groups(&[]).unwrap();
+            set_thread_res_gid(gid, gid, gid).unwrap();
+            // Of this thread alone, which ends with it.
+            set_thread_res_uid(uid, uid, uid).unwrap();
+            UnixStream::connect(path).unwrap()
+        };
+        let stream = std::thread::spawn(connecting).join().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        Connection::over(tokio::net::UnixStream::from_std(stream).unwrap(), &[]).await.client()
     }
 
     /// Returns a caller by the main port, with this key.
@@ -154,5 +187,5 @@ pub(crate) async fn run(
         next(&mut events).await;
         now = exec(client, &created.exec_id).await;
     }
-    (now, std::fs::read_to_string(created.stdout_log_path).unwrap())
+    (now, fs::read_to_string(created.stdout_log_path).unwrap())
 }

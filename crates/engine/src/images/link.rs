@@ -140,6 +140,7 @@ impl Link {
         match report {
             Report::Ready => Ok(()),
             Report::Broken(broken) => Err(ImageError::Worker { message: broken.to_string() }),
+            Report::NoPath(no_path) => Err(ImageError::Worker { message: no_path.to_string() }),
             Report::Exited { .. } => Err(ImageError::Worker { message: "it ended".into() }),
         }
     }

@@ -296,9 +296,9 @@ impl Actor {
                 }))
             }
             (Presence::None, Phase::Provisioning) if !self.is_prepared() => {
-                let (spec, progress) = (self.sandbox.spec.clone(), self.door.progress.clone());
+                let (sandbox, progress) = (self.sandbox.clone(), self.door.progress.clone());
                 Some(Box::pin(async move {
-                    Done::Gathered(materials::gather(&shared.images, &spec, &progress).await)
+                    Done::Gathered(materials::gather(&shared, &sandbox, &progress).await)
                 }))
             }
             (Presence::None, Phase::Provisioning | Phase::Resuming) => {

@@ -8,27 +8,34 @@ use std::{
 };
 
 use isolate::{
+    paths::{NoPath, Problem},
     plan::Broken,
-    sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder, companion_name, folder},
+    sandbox::{BodySpec, HostPaths, Image, SandboxAnswer, SandboxOrder, companion_name, folder},
     supervisor::{
         journal::{self, Record},
         wire::Secret,
     },
+    volume::{ByteCount, DiskKind, DiskLimit, Reason},
     wire::Report,
 };
 use model::{
     ids::{ExecId, SandboxId},
     image::HOST,
+    life::Phase,
     sandbox::Sandbox,
     spec::{Companion, Protocol, Resources, SandboxSpec},
+    units::ByteSize,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
-use super::{Defaults, SandboxError, Settings, group::Group, link::Link, ports::MAX_PORTS};
+use super::{
+    Defaults, LEAST_DISK, SandboxError, Settings, group::Group, link::Link, paths::has_paths,
+    ports::MAX_PORTS,
+};
 use crate::{
     EngineError,
-    posture::{Identity, Limits, Posture},
+    posture::{Identity, Limits, Posture, Volumes},
     spawner::{Control, Spawner},
 };
 
@@ -45,12 +52,18 @@ impl fmt::Debug for Key {
 /// How long a supervisor may take to say that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long it may take if it has files to copy first.
+const COPIED_WITHIN: Duration = Duration::from_mins(10);
+
 /// The most companions that one sandbox has.
 const MAX_COMPANIONS: usize = 16;
 
 const SOFT: &str = "this server has no control groups, so that it cannot hold a sandbox to a limit \
     of memory or processors: leave the limits out, or run the server where it has them (see \
     ringfence doctor)";
+
+const NO_DISK_LIMIT: &str = "this server holds no limits of disk space (allow_unlimited_disk): leave \
+    disk_limit out, or run the server as root where btrfs-progs or e2fsprogs is installed";
 
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -72,12 +85,19 @@ pub(super) enum MachineError {
     Broken(#[from] Broken),
     #[error("cannot clear it away: {0}")]
     Left(Broken),
-    #[error("its supervisor was not ready within {READY_WITHIN:?}")]
-    NotInTime,
+    #[error("its supervisor was not ready within {0:?}")]
+    NotInTime(Duration),
+    #[error("cannot give the sandbox a path of the machine: {0}")]
+    NoPath(#[from] NoPath),
     #[error("cannot set the limits of the sandbox")]
     Limits(#[source] io::Error),
     #[error("cannot talk to its supervisor")]
     Link(#[source] io::Error),
+    /// The data directory has no room for its files.
+    #[error("{said}")]
+    Full { said: String },
+    #[error("it has no files: {said}")]
+    Volume { said: String },
     #[error("which image {image} it was made from is not known")]
     NoImage { image: String },
     #[error("the spawner answered something else")]
@@ -115,17 +135,64 @@ impl Machine {
         }
     }
 
-    /// Refuses what cannot be made here.
-    pub(super) fn check(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
-        let Resources { millicores, memory, disk } = spec.resources;
-        if disk.is_some() {
-            return refuse("this server cannot limit the disk space of a sandbox");
+    pub(super) fn spawner(&self) -> &Spawner {
+        &self.spawner
+    }
+
+    /// Opens a place of images with the rights of who asked for the sandbox. None if it was not he who
+    /// is to open it.
+    pub(super) async fn open_granted(
+        &self,
+        id: &SandboxId,
+        path: String,
+    ) -> Result<Option<OwnedFd>, MachineError> {
+        let order = SandboxOrder::OpenGranted { sandbox: id.to_string(), path };
+        match self.spawner.sandbox(order).await? {
+            (SandboxAnswer::Path, fds) => Ok(fds.into_iter().next()),
+            (SandboxAnswer::NoPath(NoPath { problem: Problem::NotAllowed, .. }), _) => Ok(None),
+            (answer, _) => settle(answer).and(Err(MachineError::Confused)),
         }
+    }
+
+    /// Refuses what cannot be made here.
+    pub(super) async fn check(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        self.check_disk(spec.resources.disk).await?;
+        for companion in &spec.companions {
+            self.check_disk(companion.resources.disk).await?;
+        }
+        self.check_all_but_disk(spec)
+    }
+
+    fn check_all_but_disk(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
+        let Resources { millicores, memory, disk: _ } = spec.resources;
         if !self.has_limits && (millicores.is_some() || memory.is_some()) {
             return refuse(SOFT);
         }
         check_kind(spec)?;
-        spec.companions.iter().try_for_each(|companion| self.check(&as_sandbox(companion)))
+        let mut companions = spec.companions.iter();
+        companions.try_for_each(|companion| self.check_all_but_disk(&as_sandbox(companion)))
+    }
+
+    /// Refuses a limit of disk space that cannot be held, and everything where there are no volumes.
+    async fn check_disk(&self, limit: Option<ByteSize>) -> Result<(), SandboxError> {
+        let unavailable = |why: &str| {
+            SandboxError::Unavailable(format!("there are no disks for sandboxes: {why}"))
+        };
+        // Only just after a start is this not known.
+        let volumes = match timeout(READY_WITHIN, self.spawner.volumes()).await {
+            Ok(volumes) => volumes.map_err(|error| unavailable(&error.to_string()))?,
+            Err(_elapsed) => return Err(unavailable("the server is still looking for them")),
+        };
+        match (volumes, limit) {
+            // It can be only when the server is started in another way.
+            (Volumes::None { why }, _) => refuse(&why),
+            (Volumes::Held { kind: DiskKind::Unlimited, .. }, Some(_)) => refuse(NO_DISK_LIMIT),
+            (_, Some(limit)) if limit < LEAST_DISK => {
+                refuse(&format!("a sandbox's disk_limit is at least {LEAST_DISK}"))
+            }
+            // Whatever is broken may not be so any more when it is made.
+            (Volumes::Held { .. } | Volumes::Broken { .. }, _) => Ok(()),
+        }
     }
 
     /// Whether sandboxes have users of their own.
@@ -180,8 +247,17 @@ impl Machine {
             max_processes: defaults.processes,
             max_open_files: defaults.open_files,
             image: image_of(sandbox)?,
+            paths: match sandbox.life.phase {
+                _ if !has_paths(&sandbox.spec) => HostPaths::None,
+                Phase::Resuming => HostPaths::Again,
+                _ => HostPaths::New,
+            },
             beside: body.beside,
             hosts: body.hosts,
+            disk: match sandbox.spec.resources.disk {
+                Some(limit) => DiskLimit::Promised(ByteCount(limit.as_bytes())),
+                None => DiskLimit::UpTo(ByteCount(defaults.disk.as_bytes())),
+            },
         };
         let (answer, fds) = self.spawner.sandbox(SandboxOrder::Make(Box::new(spec))).await?;
         let SandboxAnswer::Body { cgroup } = settle(answer)? else {
@@ -192,13 +268,15 @@ impl Machine {
         let group = Group::new(cgroup, fds.collect())?;
         group.limit(&sandbox.spec.resources, defaults).map_err(MachineError::Limits)?;
         let control = Control::from_fd(control).map_err(MachineError::Link)?;
-        match timeout(READY_WITHIN, control.receive()).await {
+        let within = if sandbox.spec.copies.is_empty() { READY_WITHIN } else { COPIED_WITHIN };
+        match timeout(within, control.receive()).await {
             Ok(report) => match report? {
                 Report::Ready => {}
                 Report::Broken(broken) => return Err(broken.into()),
+                Report::NoPath(no_path) => return Err(no_path.into()),
                 Report::Exited { .. } => return Err(MachineError::Confused),
             },
-            Err(_elapsed) => return Err(MachineError::NotInTime),
+            Err(_elapsed) => return Err(MachineError::NotInTime(within)),
         }
         self.connect(&name)
     }
@@ -208,10 +286,7 @@ impl Machine {
         match self.look(name).await? {
             (SandboxAnswer::Body { .. }, _) => Ok(Found::Link(self.connect(name)?)),
             (SandboxAnswer::NoBody { rebooted }, _) => Ok(Found::Nothing { rebooted }),
-            (
-                SandboxAnswer::Done | SandboxAnswer::List { .. } | SandboxAnswer::Failed { .. },
-                _,
-            ) => Err(MachineError::Confused),
+            _ => Err(MachineError::Confused),
         }
     }
 
@@ -291,10 +366,7 @@ impl Machine {
         let (answer, _) = self.spawner.sandbox(SandboxOrder::List).await?;
         match settle(answer)? {
             SandboxAnswer::List { sandboxes } => Ok(sandboxes),
-            SandboxAnswer::Body { .. }
-            | SandboxAnswer::NoBody { .. }
-            | SandboxAnswer::Done
-            | SandboxAnswer::Failed { .. } => Err(MachineError::Confused),
+            _ => Err(MachineError::Confused),
         }
     }
 
@@ -371,6 +443,9 @@ fn image_of(sandbox: &Sandbox) -> Result<Image, MachineError> {
 fn settle(answer: SandboxAnswer) -> Result<SandboxAnswer, MachineError> {
     match answer {
         SandboxAnswer::Failed { broken } => Err(broken.into()),
+        SandboxAnswer::NoPath(no_path) => Err(no_path.into()),
+        SandboxAnswer::NoVolume { reason: Reason::Full, said } => Err(MachineError::Full { said }),
+        SandboxAnswer::NoVolume { said, .. } => Err(MachineError::Volume { said }),
         other => Ok(other),
     }
 }
@@ -392,9 +467,6 @@ fn refuse<T>(what: &str) -> Result<T, SandboxError> {
 fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
     if spec.companions.len() > MAX_COMPANIONS {
         return refuse(&format!("a sandbox has at most {MAX_COMPANIONS} companions"));
-    }
-    if !spec.mounts.is_empty() || !spec.copies.is_empty() || !spec.tools.is_empty() {
-        return refuse("mounts, copies and builtin tools are not supported by this server");
     }
     if spec.ports.iter().any(|port| port.protocol != Protocol::Tcp) {
         return refuse("this server publishes ports of TCP only");

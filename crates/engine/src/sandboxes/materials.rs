@@ -8,7 +8,7 @@ use model::{
     spec::{SandboxSpec, Variables},
 };
 
-use super::command;
+use super::{Shared, command, machine::MachineError, paths};
 use crate::images::{Digest, Found, Image, ImageError, Images, InUse, Listener, Pinned, Wanted};
 
 /// The images of one sandbox. None of them is deleted while this is held.
@@ -19,22 +19,35 @@ pub(super) struct Materials {
 }
 
 /// Refuses a sandbox of which the names of its images say that it could never be made.
-pub(super) fn check(images: &Images, spec: &SandboxSpec) -> Result<(), ImageError> {
+/// The caller himself opens some of them.
+pub(super) fn check(
+    images: &Images,
+    spec: &SandboxSpec,
+    opened: &[(String, String)],
+) -> Result<(), ImageError> {
     names(spec).into_iter().try_for_each(|name| {
         let Wanted { reference, .. } = name.parse()?;
+        if opened.iter().any(|(other, _)| other == name) {
+            return Ok(());
+        }
         images.check(&reference)
     })
 }
 
 /// Brings every image of a sandbox here. The listener hears of one after the other.
 pub(super) async fn gather(
-    images: &Images,
-    spec: &SandboxSpec,
+    shared: &Shared,
+    sandbox: &Sandbox,
     listener: &Listener,
 ) -> Result<Materials, ImageError> {
     let mut materials = Materials::default();
-    for name in names(spec) {
-        match images.get(name.parse()?, listener).await? {
+    for name in names(&sandbox.spec) {
+        let mut wanted: Wanted = name.parse()?;
+        if let Some(path) = paths::place_of(wanted.reference.clone()) {
+            let opened = shared.machine.open_granted(&sandbox.id, path).await;
+            wanted.opened = opened.map_err(|error| unreadable(name, &error))?;
+        }
+        match shared.images.get(wanted, listener).await? {
             Found::Host => {}
             Found::Directory { .. } => return Err(in_place(name)),
             Found::Image(pinned) => {
@@ -47,9 +60,13 @@ pub(super) async fn gather(
 }
 
 /// Names every image that has to be looked up.
-fn names(spec: &SandboxSpec) -> BTreeSet<&str> {
+pub(super) fn names(spec: &SandboxSpec) -> BTreeSet<&str> {
     let companions = spec.companions.iter().map(|companion| companion.image.as_str());
     companions.chain([spec.image.as_str()]).filter(|name| *name != HOST).collect()
+}
+
+fn unreadable(name: &str, error: &MachineError) -> ImageError {
+    ImageError::Unreadable { image: name.to_owned(), message: error.to_string() }
 }
 
 fn in_place(name: &str) -> ImageError {

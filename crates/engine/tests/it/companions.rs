@@ -20,10 +20,7 @@ use model::{
 use rustix::process::{Signal, kill_process};
 use tokio::time::timeout;
 
-use crate::{
-    home::{Home, Server, host, shell, tenant},
-    sandboxes::supervisor_of,
-};
+use crate::home::{Home, Server, host, shell, tenant};
 
 /// Longer than anything takes that works.
 const SOON: Duration = Duration::from_secs(20);
@@ -123,8 +120,8 @@ async fn a_sandbox_reaches_its_companions_by_name_and_nothing_else_of_them() {
     // Neither its processes nor its files, nor what it was given.
     let script = "ls /workspace; cat /proc/[0-9]*/cmdline | grep -c create_serve[r]; echo $MINE";
     assert_eq!(server.run(&sandbox, script).await.1, "0\n\n");
-    let file = home.folder().join(format!("{}-0", sandbox.id)).join("files/workspace/file");
-    assert_eq!(std::fs::read_to_string(file).unwrap(), "x\n");
+    let file = home.enter(&format!("{}-0", sandbox.id), &["cat", "/workspace/file"], b"");
+    assert_eq!(file, b"x\n");
     let kinds = server.history(&sandbox).await;
     let position = |wanted: &dyn Fn(&EventKind) -> bool| kinds.iter().position(wanted).unwrap();
     let first_ready = position(&|kind| matches!(kind, EventKind::Ready));
@@ -214,8 +211,8 @@ async fn companions_stop_and_come_back_with_their_sandbox_and_keep_their_files()
     server.until(name, Phase::Active).await;
     assert_eq!(outcomes(&server, &sandbox).await, [ready("db")]);
     assert_eq!(server.run(&sandbox, &heard("db", 5432)).await.1, "back\n");
-    let starts = home.folder().join(format!("{name}-0")).join("files/workspace/starts");
-    assert_eq!(std::fs::read_to_string(starts).unwrap().lines().count(), 2);
+    let starts = home.enter(&format!("{name}-0"), &["cat", "/workspace/starts"], b"");
+    assert_eq!(String::from_utf8_lossy(&starts).lines().count(), 2);
     let kinds = server.history(&sandbox).await;
     let told = kinds.iter().filter(|kind| matches!(kind, EventKind::CompanionReady { .. }));
     assert_eq!(told.count(), 2, "{kinds:?}");
@@ -241,12 +238,12 @@ async fn a_new_server_finds_companions_as_they_were_and_tells_nothing_twice() {
         }
     }
     server.crash().await;
-    std::fs::write(home.folder().join(format!("{name}-1/files/workspace/go")), "").unwrap();
+    home.enter(&format!("{name}-1"), &["touch", "/workspace/go"], b"");
     let server = home.start().await;
     assert_eq!(outcomes(&server, &sandbox).await, [ready("db"), ready("late")]);
     assert_eq!(server.run(&sandbox, &heard("db", 5432)).await.1, "same\n");
-    let starts = home.folder().join(format!("{name}-0")).join("files/workspace/starts");
-    assert_eq!(std::fs::read_to_string(starts).unwrap(), "start\n");
+    let starts = home.enter(&format!("{name}-0"), &["cat", "/workspace/starts"], b"");
+    assert_eq!(starts, b"start\n");
     let kinds = server.history(&sandbox).await;
     let told = kinds.iter().filter(|kind| matches!(kind, EventKind::CompanionReady { .. }));
     assert_eq!(told.count(), 2, "{kinds:?}");
@@ -279,11 +276,11 @@ async fn companions_stand_still_with_their_sandbox() {
     let name = sandbox.id.as_str();
     assert_eq!(outcomes(&server, &sandbox).await, [ready("busy")]);
     server.sandboxes.freeze(&tenant(), name).await.unwrap();
-    let clock = home.folder().join(format!("{name}-0")).join("files/workspace/now");
-    let before = std::fs::read(&clock).unwrap();
+    let clock = || home.enter(&format!("{name}-0"), &["cat", "/workspace/now"], b"");
+    let before = clock();
     let other = server.ready().await;
     server.run(&other, "seq 1 1000").await;
-    assert_eq!(std::fs::read(&clock).unwrap(), before);
+    assert_eq!(clock(), before);
     assert_eq!(server.run(&sandbox, "echo awake").await.1, "awake\n");
     server.end().await;
 }
@@ -306,8 +303,8 @@ async fn a_companion_has_limits_of_its_own() {
     let sandbox = created.unwrap();
     let name = sandbox.id.as_str();
     assert_eq!(outcomes(&server, &sandbox).await, [ready("hog")]);
-    let code = home.folder().join(format!("{name}-0")).join("files/workspace/code");
-    assert_eq!(std::fs::read_to_string(code).unwrap(), "137\n");
+    let code = home.enter(&format!("{name}-0"), &["cat", "/workspace/code"], b"");
+    assert_eq!(code, b"137\n");
     let fine = "/usr/bin/python3 -c 'x = bytearray(200 << 20)'; echo $?";
     assert_eq!(server.run(&sandbox, fine).await.1, "0\n");
     server.end().await;
@@ -337,7 +334,7 @@ async fn checks_leave_no_output_behind() {
 async fn companions_that_cannot_be_made_are_refused() {
     let home = Home::new();
     let server = home.start().await;
-    let disk = Resources { disk: Some(ByteSize::mib(64)), ..Resources::default() };
+    let disk = Resources { disk: Some(ByteSize::mib(1)), ..Resources::default() };
     let many = (0..17).map(|number| companion(&format!("c{number}"), "")).collect();
     let large = companion("a", &"x".repeat(40_000));
     let refused: [Vec<Companion>; 3] =
@@ -376,9 +373,9 @@ async fn a_companion_is_made_of_its_image_and_run_as_that_says() {
     let fetch = "/usr/bin/python3 -c \"import urllib.request; \
                  print(urllib.request.urlopen('http://web:7000/motd').read().decode())\"";
     assert_eq!(server.run(&sandbox, fetch).await.1, "from its image\n");
-    let who = home.folder().join(format!("{}-0", sandbox.id)).join("files/upper/srv/who");
+    let who = home.enter(&format!("{}-0", sandbox.id), &["/bin/busybox", "cat", "/srv/who"], b"");
     let user = if rustix::process::geteuid().is_root() { 0 } else { 1000 };
-    assert_eq!(std::fs::read_to_string(who).unwrap(), format!("{user}\n1\n"));
+    assert_eq!(String::from_utf8_lossy(&who), format!("{user}\n1\n"));
     server.end().await;
 }
 
@@ -396,9 +393,8 @@ async fn a_companion_is_held_as_its_sandbox_is_and_shares_users_and_network_alon
     let held = Companion { healthcheck, ..companion("held", &script) };
     let sandbox = create(&server, vec![held]).await;
     assert_eq!(outcomes(&server, &sandbox).await, [ready("held")]);
-    let file = home.folder().join(format!("{}-0", sandbox.id)).join("files/workspace/held");
-    let (theirs, own) =
-        (std::fs::read_to_string(file).unwrap(), server.run(&sandbox, look).await.1);
+    let theirs = home.enter(&format!("{}-0", sandbox.id), &["cat", "/workspace/held"], b"");
+    let (theirs, own) = (String::from_utf8(theirs).unwrap(), server.run(&sandbox, look).await.1);
     let (theirs, own): (Vec<&str>, Vec<&str>) = (theirs.lines().collect(), own.lines().collect());
     let (rights, spaces) = own.split_at(own.len() - 6);
     assert!(rights.len() >= 8, "{rights:?}");
@@ -421,8 +417,11 @@ async fn a_companion_is_asked_to_end_before_it_is_made_to() {
     assert_eq!(outcomes(&server, &sandbox).await, [ready("polite")]);
     server.sandboxes.stop(&tenant(), name).await.unwrap();
     server.until(name, Phase::Stopped).await;
-    let bye = home.folder().join(format!("{name}-0")).join("files/workspace/bye");
-    assert_eq!(std::fs::read_to_string(bye).unwrap(), "bye\n");
+    server.sandboxes.resume(&tenant(), name).await.unwrap();
+    server.until(name, Phase::Active).await;
+    assert_eq!(outcomes(&server, &sandbox).await, [ready("polite")]);
+    let bye = home.enter(&format!("{name}-0"), &["cat", "/workspace/bye"], b"");
+    assert_eq!(bye, b"bye\n");
     server.end().await;
 }
 
@@ -430,18 +429,15 @@ async fn a_companion_is_asked_to_end_before_it_is_made_to() {
 async fn a_companion_whose_supervisor_died_is_made_again() {
     let home = Home::new();
     let server = home.start().await;
-    let script = format!("echo start >> /workspace/starts; {}", saying("again", 5432));
+    let starts = "$(grep -c start /workspace/starts)";
+    let script = format!("echo start >> /workspace/starts; {}", saying(starts, 5432));
     let db = Companion { healthcheck: Some(checked(&listens(5432))), ..companion("db", &script) };
     let sandbox = create(&server, vec![db]).await;
     assert_eq!(outcomes(&server, &sandbox).await, [ready("db")]);
     let name = format!("{}-0", sandbox.id);
-    kill_process(supervisor_of(&home, &name), Signal::KILL).unwrap();
-    let again = format!("until [ \"$({})\" = again ]; do :; done 2>/dev/null", heard("db", 5432));
-    let starts = home.folder().join(&name).join("files/workspace/starts");
+    kill_process(home.supervisor_of(&name), Signal::KILL).unwrap();
     // The old one may answer once more before it is gone.
-    while std::fs::read_to_string(&starts).unwrap() != "start\nstart\n" {
-        server.run(&sandbox, &again).await;
-    }
+    let again = format!("until [ \"$({})\" = 2 ]; do :; done 2>/dev/null", heard("db", 5432));
     server.run(&sandbox, &again).await;
     let kinds = server.history(&sandbox).await;
     let told = kinds.iter().filter(|kind| {

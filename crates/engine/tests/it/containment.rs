@@ -123,8 +123,7 @@ async fn probe_sandbox(user: Option<String>, known: &[&str]) {
     let server = home.start().await;
     let sandbox = server.ready().await;
     let bait = Bait::lay();
-    let workspace = home.folder().join(sandbox.id.as_str()).join("files/workspace");
-    std::fs::write(workspace.join("probes.py"), PROBES).unwrap();
+    home.enter(sandbox.id.as_str(), &["tee", "/workspace/probes.py"], PROBES.as_ref());
     let spec = ExecSpec {
         command: ["/usr/bin/python3", "/workspace/probes.py"].map(str::to_owned).to_vec(),
         env: [("PROBE_FACTS".to_owned(), bait.facts.to_string())].into(),

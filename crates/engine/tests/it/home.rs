@@ -1,14 +1,21 @@
 //! A node with sandboxes: its data directory, and what is started over it, once or again.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    io::Write as _,
+    os::unix::net::UnixListener,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use engine::{
     Engine, Settings, images,
     languages::Languages,
-    posture::Limits,
+    posture::{DiskKind, Limits, Volumes},
     sandboxes::{self, Defaults, Key, Sandboxes, Started},
 };
-use harness::{SpawnerProcess, remove_sandboxes, start_spawner_of_sandboxes};
+use harness::{SpawnerProcess, remove_sandboxes, start_spawner_behind, start_spawner_on_disks};
+use isolate::socket::PacketSocket;
 use model::{
     event::{EventKind, Sequence},
     exec::{ExecEnd, ExecState},
@@ -16,6 +23,10 @@ use model::{
     life::Phase,
     sandbox::{Sandbox, WhenStopped},
     spec::{ExecSpec, SandboxSpec},
+};
+use rustix::{
+    net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket},
+    process::Pid,
 };
 use store::Store;
 use tempfile::TempDir;
@@ -59,12 +70,61 @@ impl Home {
         self.data.path().join("sandboxes")
     }
 
+    pub(crate) fn data(&self) -> &Path {
+        self.data.path()
+    }
+
+    /// Finds the supervisor of a sandbox: it is who listens on its socket.
+    pub(crate) fn supervisor_of(&self, name: &str) -> Pid {
+        let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        let path = self.folder().join(name).join("socket");
+        connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        rustix::net::sockopt::socket_peercred(&socket).unwrap().pid
+    }
+
+    /// Runs a program among the files of a sandbox, whether a server is there or not. It is none of
+    /// the sandbox's processes. Returns what it wrote.
+    pub(crate) fn enter(&self, name: &str, command: &[&str], input: &[u8]) -> Vec<u8> {
+        let supervisor = self.supervisor_of(name).to_string();
+        let mut enter = Command::new("/usr/bin/nsenter");
+        enter.args(["--target", &supervisor, "--user", "--mount"]);
+        if !rustix::process::getuid().is_root() {
+            // The one user that there is inside is the one outside.
+            enter.arg("--preserve-credentials");
+        }
+        enter.args(command).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = enter.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{command:?}: {output:?}");
+        output.stdout
+    }
+
     pub(crate) async fn start(&self) -> Server {
         self.start_with(Defaults::default()).await
     }
 
     pub(crate) async fn start_with(&self, defaults: Defaults) -> Server {
-        let (socket, spawner) = start_spawner_of_sandboxes(&self.folder()).unwrap();
+        self.start_on(None, defaults).await
+    }
+
+    /// Starts a server whose volumes are of this kind, or the best that there is.
+    pub(crate) async fn start_on(&self, kind: Option<DiskKind>, defaults: Defaults) -> Server {
+        let spawner = start_spawner_on_disks(&self.folder(), kind).unwrap();
+        self.start_over(spawner, defaults).await
+    }
+
+    /// Starts a server whose callers connect to this socket.
+    pub(crate) async fn start_behind(&self, door: &UnixListener) -> Server {
+        let spawner = start_spawner_behind(&self.folder(), door).unwrap();
+        self.start_over(spawner, Defaults::default()).await
+    }
+
+    async fn start_over(
+        &self,
+        (socket, spawner): (PacketSocket, SpawnerProcess),
+        defaults: Defaults,
+    ) -> Server {
         let languages = Languages::installed().only(&["shell"]);
         let settings = Settings { languages, ..Settings::default() };
         let engine = Engine::start(settings, socket.into_fd()).await.unwrap();
@@ -98,6 +158,13 @@ impl Server {
     /// Whether the kernel can limit, freeze and kill a sandbox. An ordinary user may do without.
     pub(crate) fn has_cgroups(&self) -> bool {
         matches!(self.engine.posture().limits, Limits::Cgroups { .. })
+    }
+
+    /// Whether limits of disk space hold here. An ordinary user has to do without.
+    pub(crate) async fn has_disk_limits(&self) -> bool {
+        let volumes = self.engine.volumes().await.unwrap();
+        assert!(matches!(volumes, Volumes::Held { .. }), "{volumes:?}");
+        !matches!(volumes, Volumes::Held { kind: DiskKind::Unlimited, .. })
     }
 
     /// Ends the server as a crash does: the spawner at once, the rest without a word to anybody.

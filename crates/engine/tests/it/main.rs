@@ -11,6 +11,8 @@ mod companions;
 #[cfg(test)]
 mod containment;
 #[cfg(test)]
+mod disks;
+#[cfg(test)]
 mod executions;
 #[cfg(test)]
 mod home;
@@ -20,6 +22,8 @@ mod images;
 mod networks;
 #[cfg(test)]
 mod node;
+#[cfg(test)]
+mod paths;
 #[cfg(test)]
 mod ports;
 #[cfg(test)]

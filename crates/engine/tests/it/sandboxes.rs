@@ -11,10 +11,7 @@ use model::{
     units::ByteSize,
 };
 
-use rustix::{
-    net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket},
-    process::{Pid, Signal, kill_process},
-};
+use rustix::process::{Signal, kill_process};
 
 use crate::home::{Home, host, shell, tenant};
 
@@ -134,12 +131,12 @@ async fn a_frozen_sandbox_stands_still_until_it_is_used() {
     assert_eq!(frozen.unwrap(), Taken::Accepted);
     assert_eq!(server.sandboxes.freeze(&tenant(), name).await.unwrap(), Taken::AlreadySo);
     assert_eq!(server.sandboxes.get(&tenant(), name).await.unwrap().life.phase, Phase::Frozen);
-    let clock = home.folder().join(name).join("files/workspace/now");
-    let before = std::fs::read(&clock).unwrap();
+    let clock = || home.enter(name, &["cat", "/workspace/now"], b"");
+    let before = clock();
     // Others go on meanwhile, for longer than one turn of the loop takes.
     let other = server.ready().await;
     server.run(&other, "seq 1 1000").await;
-    assert_eq!(std::fs::read(&clock).unwrap(), before);
+    assert_eq!(clock(), before);
     assert_eq!(server.run(&sandbox, "echo awake").await.1, "awake\n");
     let kinds = server.history(&sandbox).await;
     let frozen = kinds.iter().filter(|kind| matches!(kind, EventKind::Frozen(_))).count();
@@ -160,12 +157,11 @@ async fn a_new_server_finds_sandboxes_commands_and_output_as_they_were() {
     let running = server.start(&sandbox, shell(script)).await;
     server.crash().await;
     // While nobody is there, one command ends and the other goes on writing.
-    let workspace = home.folder().join(sandbox.id.as_str()).join("files/workspace");
-    std::fs::write(workspace.join("go"), "").unwrap();
+    home.enter(sandbox.id.as_str(), &["touch", "/workspace/go"], b"");
 
     let server = home.start().await;
     assert_eq!(server.end_of(&ended.exec.id).await, ExecEnd::Exited(Exit::Code(5)));
-    std::fs::write(workspace.join("end"), "").unwrap();
+    home.enter(sandbox.id.as_str(), &["touch", "/workspace/end"], b"");
     assert_eq!(server.end_of(&running.exec.id).await, ExecEnd::Exited(Exit::Code(3)));
     let output = std::fs::read_to_string(&running.stdout).unwrap();
     let lines: Vec<&str> = output.lines().collect();
@@ -183,7 +179,7 @@ async fn a_sandbox_whose_supervisor_died_fails_and_says_so() {
     let sandbox = server.ready().await;
     let name = sandbox.id.as_str();
     let started = server.start(&sandbox, shell("sleep 1000")).await;
-    kill_process(supervisor_of(&home, name), Signal::KILL).unwrap();
+    kill_process(home.supervisor_of(name), Signal::KILL).unwrap();
     let failed = server.until(name, Phase::Failed).await;
     let failure = failed.life.failure.unwrap();
     assert_eq!(failure.cause, FailureCause::SupervisorLost);
@@ -192,14 +188,6 @@ async fn a_sandbox_whose_supervisor_died_fails_and_says_so() {
     assert_eq!(deleted, Taken::Accepted);
     server.until(name, Phase::Terminated).await;
     server.end().await;
-}
-
-/// Finds the supervisor of a sandbox: it is who listens on its socket.
-pub(crate) fn supervisor_of(home: &Home, name: &str) -> Pid {
-    let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
-    let path = home.folder().join(name).join("socket");
-    connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-    rustix::net::sockopt::socket_peercred(&socket).unwrap().pid
 }
 
 #[tokio::test]

@@ -3,6 +3,9 @@
 //! A subvolume `N` is a member of the group `1/N`, which has the limit. Anybody can make subvolumes
 //! in a directory of theirs: one that is made inside becomes a member of the same group, because the
 //! kernel is told to count in the simple way. Counted in the older way it would have no limit.
+//!
+//! If its limit is no promise the group is `2/N`, and a member of `3/1`, which has what is promised to
+//! nobody. So the limits of those may add up to more than there is.
 
 mod groups;
 mod pool;
@@ -15,7 +18,7 @@ use rustix::{
 };
 
 use super::{
-    ByteCount, DiskError, Kind, Usage, VolumeName, exists,
+    ByteCount, DiskError, DiskLimit, Kind, Usage, VolumeName, exists,
     ground::{Ground, MAKING, failed, leftovers_in, open_folder, volumes_in},
     missing,
 };
@@ -24,7 +27,7 @@ use crate::sys::btrfs::{
     destroy_subvolume_by_id, join_group, limit_group, subvolume_id, subvolumes_within,
     wait_for_clearing,
 };
-use groups::Groups;
+use groups::{Groups, Sums, Used, group_above, group_of, limit_others};
 use pool::PoolFile;
 
 /// How often the clearing of removed volumes is waited for before a new one is refused.
@@ -58,6 +61,7 @@ impl Pool {
             pool.destroy(&name)?;
         }
         pool.clear_groups()?;
+        pool.share(ground)?;
         Ok(pool)
     }
 
@@ -79,8 +83,8 @@ impl Pool {
         self.groups.clear(self.root(), &alive)
     }
 
-    /// Sees that there is room for everything that was promised, and for `more`.
-    fn promise(&self, ground: &Ground, more: u64) -> Result<(), DiskError> {
+    /// Sees that there is room for everything that was promised, and for one more.
+    fn promise(&self, ground: &Ground, more: DiskLimit) -> Result<(), DiskError> {
         for _ in 0..ROUNDS {
             match self.try_promise(ground, more) {
                 Err(DiskError::Full { .. }) => self.wait_for_clearing()?,
@@ -90,9 +94,30 @@ impl Pool {
         self.try_promise(ground, more)
     }
 
-    fn try_promise(&self, ground: &Ground, more: u64) -> Result<(), DiskError> {
-        let promised = self.groups.promised()?;
-        self.file.have_room_for(ground, self.root(), promised.saturating_add(more))
+    fn try_promise(&self, ground: &Ground, more: DiskLimit) -> Result<(), DiskError> {
+        let sums = self.groups.sums()?.and(more);
+        // As if all the others had this limit too: they mostly do.
+        let wanted = match more {
+            DiskLimit::Promised(_) => 0,
+            DiskLimit::UpTo(limit) => {
+                sums.promised.saturating_add(sums.others.saturating_mul(limit.0))
+            }
+        };
+        self.file.have_room_for(ground, self.root(), sums.needed(), wanted)?;
+        self.share_out(ground, sums)
+    }
+
+    /// Leaves to the volumes without a promise what the others do not have.
+    fn share(&self, ground: &Ground) -> Result<(), DiskError> {
+        self.share_out(ground, self.groups.sums()?)
+    }
+
+    fn share_out(&self, ground: &Ground, sums: Sums) -> Result<(), DiskError> {
+        let in_pool = self.file.capacity()?.saturating_sub(sums.promised);
+        // Others than volumes may have taken of the data file system meanwhile.
+        let more = ground.room()?.saturating_sub(sums.promised_left);
+        let in_file_system = sums.used_by_others.saturating_add(more);
+        limit_others(self.root(), in_pool.min(in_file_system))
     }
 
     /// Waits until the space of volumes that were removed is there again. Those that somebody still
@@ -125,17 +150,21 @@ impl Pool {
         &self,
         ground: &Ground,
         name: &str,
-        limit: ByteCount,
+        limit: DiskLimit,
     ) -> Result<OwnedFd, DiskError> {
         create_subvolume(self.root(), name).map_err(failed("make", name))?;
         ground.after("subvolume made");
         let volume = self.open_one(name)?;
         let id = subvolume_id(volume.as_fd()).map_err(failed("read the number of", name))?;
-        let group = Group::above(id);
+        let group = group_of(id, limit);
         create_group(self.root(), group).map_err(failed("make a group for", name))?;
         ground.after("group made");
-        limit_group(self.root(), group, limit.0).map_err(failed("limit", name))?;
+        limit_group(self.root(), group, limit.bytes().0).map_err(failed("limit", name))?;
         ground.after("group limited");
+        if let Some(above) = group_above(limit) {
+            join_group(self.root(), group, above).map_err(failed("set the group above", name))?;
+            ground.after("group above joined");
+        }
         join_group(self.root(), Group::of_subvolume(id), group)
             .map_err(failed("set the group of", name))?;
         ground.after("group joined");
@@ -154,9 +183,11 @@ impl Pool {
         if !within.is_empty() {
             // To take one out of a full volume is to write to it. One that was never finished may
             // have no group.
-            if let Ok(used) = self.groups.usage(id) {
-                let limit = used.limit.saturating_add(FOR_REMOVAL);
-                limit_group(self.root(), Group::above(id), limit).map_err(failed("limit", name))?;
+            if let Ok(Used { group, limit, .. }) = self.groups.usage(id) {
+                let limit = limit.saturating_add(FOR_REMOVAL);
+                limit_group(self.root(), group, limit).map_err(failed("limit", name))?;
+                let others = self.groups.sums()?.used_by_others;
+                limit_others(self.root(), others.saturating_add(FOR_REMOVAL))?;
             }
         }
         for id in within.into_iter().rev() {
@@ -193,11 +224,11 @@ impl Pool {
 }
 
 impl Kind for Pool {
-    fn make(&self, ground: &Ground, name: &str, limit: ByteCount) -> Result<OwnedFd, DiskError> {
+    fn make(&self, ground: &Ground, name: &str, limit: DiskLimit) -> Result<OwnedFd, DiskError> {
         let _lock = ground.lock()?;
         let unfinished = format!("{MAKING}{name}");
         self.destroy(&unfinished)?;
-        self.promise(ground, limit.0)?;
+        self.promise(ground, limit)?;
         let volume = self.make_unfinished(ground, &unfinished, limit)?;
         let (from, to) = (unfinished.as_str(), name);
         match renameat_with(self.root(), from, self.root(), to, RenameFlags::NOREPLACE) {
@@ -219,12 +250,13 @@ impl Kind for Pool {
 
     fn set_limit(&self, ground: &Ground, name: &str, limit: ByteCount) -> Result<(), DiskError> {
         let _lock = ground.lock()?;
-        let id = self.id_of(name)?;
-        let more = limit.0.saturating_sub(self.groups.usage(id)?.limit);
-        if more > 0 {
-            self.promise(ground, more)?;
+        let used = self.groups.usage(self.id_of(name)?)?;
+        let more = limit.0.saturating_sub(used.limit);
+        if more > 0 && used.is_promised {
+            self.promise(ground, DiskLimit::Promised(ByteCount(more)))?;
         }
-        limit_group(self.root(), Group::above(id), limit.0).map_err(failed("limit", name))
+        limit_group(self.root(), used.group, limit.0).map_err(failed("limit", name))?;
+        self.share(ground)
     }
 
     fn usage(&self, _ground: &Ground, name: &str) -> Result<Usage, DiskError> {
@@ -238,6 +270,7 @@ impl Kind for Pool {
         self.destroy(name)?;
         ground.after("subvolume destroyed");
         self.clear_groups()?;
+        self.share(ground)?;
         begin_commit(self.root()).map_err(failed("commit", "the pool"))
     }
 

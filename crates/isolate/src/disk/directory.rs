@@ -8,7 +8,7 @@ use rustix::{
 };
 
 use super::{
-    ByteCount, DiskError, DiskKind, Kind, Usage, VolumeName, exists,
+    ByteCount, DiskError, DiskKind, DiskLimit, Kind, Usage, VolumeName, exists,
     ground::{GOING, Ground, MAKING, failed, leftovers_in, open_folder, volumes_in},
     missing, tree,
 };
@@ -98,7 +98,9 @@ impl Directories {
 
 /// Without a limit.
 impl Kind for Directories {
-    fn make(&self, ground: &Ground, name: &str, _limit: ByteCount) -> Result<OwnedFd, DiskError> {
+    fn make(&self, ground: &Ground, name: &str, _limit: DiskLimit) -> Result<OwnedFd, DiskError> {
+        // Nothing holds it, so that what must stay free is looked at now at least.
+        ground.require_room(1, 0)?;
         self.make_prepared(ground, name, |_| Ok(()))
     }
 

@@ -3,15 +3,18 @@
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     fs::{
         AtFlags, FlockOperation, Mode, OFlags, ResolveFlags, flock, fstat, fstatvfs, mkdirat,
         openat2, renameat, statat, unlinkat,
     },
     io::{Errno, read, write},
     path::Arg,
+    process::{Signal, WaitOptions, pidfd_send_signal, waitpid},
 };
 
 use super::{DiskError, DiskKind, DiskSettings, VolumeName, tree};
+use crate::sys::process::{Fork, exit_now, fork};
 
 /// The folder in the data directory.
 const FOLDER: &str = "disks";
@@ -82,17 +85,18 @@ impl Ground {
         (self.settings.observe)(step);
     }
 
-    /// Returns the space that may still be promised: what is free less the margin, less what is
-    /// promised already and not taken.
-    pub(super) fn room(&self, promised: u64) -> Result<u64, DiskError> {
+    /// Returns what is free, less what must stay so.
+    pub(super) fn room(&self) -> Result<u64, DiskError> {
         let there = fstatvfs(&self.base).map_err(failed("look at the space of", FOLDER))?;
         let free = there.f_bavail.saturating_mul(there.f_frsize);
-        Ok(free.saturating_sub(self.settings.keep_free.0).saturating_sub(promised))
+        Ok(free.saturating_sub(self.settings.keep_free.0))
     }
 
-    /// Refuses a promise that the data file system could not keep.
+    /// Refuses a promise that the data file system could not keep beside those that were made and
+    /// are not taken, as far as the operator wants promises to be kept.
     pub(super) fn require_room(&self, wanted: u64, promised: u64) -> Result<(), DiskError> {
-        let room = self.room(promised)?;
+        let times = u64::from(self.settings.overcommit.max(1));
+        let room = self.room()?.saturating_mul(times).saturating_sub(promised);
         if wanted <= room { Ok(()) } else { Err(DiskError::Full { wanted, room }) }
     }
 
@@ -126,6 +130,26 @@ impl Drop for Ground {
         // A process that was just forked may hold a copy of the descriptor for a moment, and the
         // lock with it.
         let _ = flock(&self.base, FlockOperation::Unlock);
+    }
+}
+
+/// Waits until the folder of volumes is locked by nobody. The kernel has no way to wait for that and
+/// for a time at once: so a process waits that is killed when the time is up.
+pub(crate) fn wait_until_free(data: BorrowedFd<'_>, at_most: &Timespec) -> Result<(), DiskError> {
+    let base = open_folder(data, FOLDER).map_err(failed("open", FOLDER))?;
+    match fork(0).map_err(failed("wait for", FOLDER))? {
+        Fork::Child => exit_now(i32::from(flock(&base, FlockOperation::LockExclusive).is_err())),
+        Fork::Parent { child, pidfd } => {
+            let waited = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(at_most));
+            let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+            let _ = waitpid(Some(child), WaitOptions::empty());
+            // What it has locked is locked by us too, until our descriptor is dropped.
+            match waited {
+                Ok(0) => Err(DiskError::InUse),
+                Ok(_) => Ok(()),
+                Err(errno) => Err(failed("wait for", FOLDER)(errno)),
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::{
 };
 
 use super::{
-    ByteCount, DiskError, DiskKind, Kind, Usage, VolumeName, exists,
+    ByteCount, DiskError, DiskKind, DiskLimit, Kind, Usage, VolumeName, exists,
     ground::{
         self, Ground, MAKING, failed, leftovers_in, open, open_folder, remove_file, volumes_in,
     },
@@ -186,9 +186,9 @@ fn enlarge_mounted(root: &OwnedFd, file: &OwnedFd) -> Result<(), Errno> {
 }
 
 impl Kind for Images {
-    fn make(&self, ground: &Ground, name: &str, limit: ByteCount) -> Result<OwnedFd, DiskError> {
+    fn make(&self, ground: &Ground, name: &str, limit: DiskLimit) -> Result<OwnedFd, DiskError> {
         let unfinished = format!("{MAKING}{name}");
-        let file = self.make_unfinished(ground, &unfinished, limit)?;
+        let file = self.make_unfinished(ground, &unfinished, limit.bytes())?;
         let (from, to) = (unfinished.as_str(), name);
         match renameat_with(self.files(), from, self.files(), to, RenameFlags::NOREPLACE) {
             Ok(()) => ground.after("image named"),

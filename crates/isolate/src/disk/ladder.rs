@@ -9,7 +9,7 @@ use rustix::{
 };
 
 use super::{
-    DiskError, DiskKind, Kind, LEAST, Refused,
+    DiskError, DiskKind, DiskLimit, Kind, LEAST, Refused,
     btrfs::Pool,
     directory::Directories,
     ground::{Ground, failed, open},
@@ -27,7 +27,7 @@ const PROBE: &str = "probe-";
 pub(super) fn choose(ground: &Ground) -> Result<Chosen, DiskError> {
     if let Some(kind) = ground.kind()? {
         match begin(ground, kind) {
-            Ok(held) if is_allowed(ground, kind) => return Ok((kind, held, Vec::new())),
+            Ok(held) if is_allowed(ground, kind) => return Ok((kind, held, better_than(kind))),
             // Without volumes, the choice is free again.
             Ok(held) if held.names(ground)?.is_empty() => held.close(ground)?,
             Ok(_) => {
@@ -51,6 +51,13 @@ pub(super) fn choose(ground: &Ground) -> Result<Chosen, DiskError> {
         }
     }
     Err(DiskError::NoKind { tried: refused })
+}
+
+/// Those before the kind that was taken once. They are not tried again.
+fn better_than(kind: DiskKind) -> Vec<Refused> {
+    let better = DiskKind::ALL.into_iter().take_while(|better| *better != kind);
+    let why = format!("at the first start there was {kind}, and that is kept");
+    better.map(|kind| Refused { kind, why: why.clone() }).collect()
 }
 
 fn is_allowed(ground: &Ground, kind: DiskKind) -> bool {
@@ -93,7 +100,7 @@ fn begin(ground: &Ground, kind: DiskKind) -> Result<Box<dyn Kind>, DiskError> {
 fn probe(ground: &Ground, held: &dyn Kind) -> Result<(), DiskError> {
     // A probe that a crash has left.
     held.remove(ground, PROBE)?;
-    let volume = held.make(ground, PROBE, LEAST)?;
+    let volume = held.make(ground, PROBE, DiskLimit::Promised(LEAST))?;
     let is_held = held.way_out(&volume).and_then(|way_out| {
         let is_closed = way_out.as_ref().map_or(Ok(true), holds)?;
         Ok(is_closed && holds(&volume)?)

@@ -8,7 +8,7 @@ use std::{
 use rustix::io::Errno;
 
 use super::{
-    ByteCount, DiskError, Kind, Usage, VolumeName,
+    ByteCount, DiskError, DiskLimit, Kind, Usage, VolumeName,
     directory::Directories,
     files,
     ground::{Ground, failed},
@@ -70,7 +70,8 @@ impl Projects {
 }
 
 impl Kind for Projects {
-    fn make(&self, ground: &Ground, name: &str, limit: ByteCount) -> Result<OwnedFd, DiskError> {
+    fn make(&self, ground: &Ground, name: &str, limit: DiskLimit) -> Result<OwnedFd, DiskError> {
+        let limit = limit.bytes();
         let _lock = ground.lock()?;
         ground.require_room(limit.0, self.promised(None)?)?;
         let free = self.free_project(ground)?;

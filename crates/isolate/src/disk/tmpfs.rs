@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::fs::fstatvfs;
 
 use super::{
-    ByteCount, DiskError, Kind, Usage, VolumeName, exists, files,
+    ByteCount, DiskError, DiskLimit, Kind, Usage, VolumeName, exists, files,
     ground::{Ground, failed, open_folder, volumes_in},
     missing,
     mounts::{self, Mount},
@@ -32,7 +32,8 @@ impl Memory {
 }
 
 impl Kind for Memory {
-    fn make(&self, ground: &Ground, name: &str, limit: ByteCount) -> Result<OwnedFd, DiskError> {
+    fn make(&self, ground: &Ground, name: &str, limit: DiskLimit) -> Result<OwnedFd, DiskError> {
+        let limit = limit.bytes();
         let _lock = ground.lock()?;
         if mounts::is_mounted(self.folder.as_fd(), name)? {
             return Err(exists(name));

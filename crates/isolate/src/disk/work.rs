@@ -8,7 +8,9 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{ByteCount, DiskError, Disks, Reason, Usage, VolumeName, ground::failed, whole};
+use super::{
+    ByteCount, DiskError, DiskLimit, Disks, Reason, Usage, VolumeName, ground::failed, whole,
+};
 use crate::{
     socket::PacketSocket,
     sys::process::{Fork, exit_now, fork},
@@ -21,7 +23,7 @@ pub enum Job {
     /// Ends with the volume, open.
     Make {
         name: VolumeName,
-        limit: ByteCount,
+        limit: DiskLimit,
     },
     /// Ends with the volume, open.
     Open {
@@ -70,13 +72,18 @@ const MOST: usize = 2048;
 impl Work {
     /// Begins a job. The caller has one thread, and reaps the process as any child of its own.
     pub fn begin(disks: &Disks, job: &Job) -> Result<Self, DiskError> {
+        Self::begin_with(|| carry_out(disks, job))
+    }
+
+    /// Begins something that is done by more than one job.
+    pub fn begin_with(job: impl FnOnce() -> Result<Outcome, DiskError>) -> Result<Self, DiskError> {
         let (ours, theirs) = PacketSocket::pair().map_err(failed("make", "a socket"))?;
         match fork(0).map_err(failed("fork", "a worker"))? {
             Fork::Parent { child, .. } => Ok(Self { pid: child, socket: ours }),
             Fork::Child => {
                 // If the parent is gone already, the socket is too, and nobody hears the word.
                 let _ = set_parent_process_death_signal(Some(Signal::KILL));
-                exit_now(i32::from(work(disks, job, &theirs).is_err()))
+                exit_now(i32::from(tell(job(), &theirs).is_err()))
             }
         }
     }
@@ -105,8 +112,8 @@ impl AsFd for Work {
     }
 }
 
-fn work(disks: &Disks, job: &Job, socket: &PacketSocket) -> std::io::Result<()> {
-    let (word, volume) = match carry_out(disks, job) {
+fn tell(outcome: Result<Outcome, DiskError>, socket: &PacketSocket) -> std::io::Result<()> {
+    let (word, volume) = match outcome {
         Ok(Outcome::Volume(volume)) => (Word::Volume, Some(volume)),
         Ok(Outcome::Usage(usage)) => (Word::Usage(usage), None),
         Ok(Outcome::Done) => (Word::Done, None),

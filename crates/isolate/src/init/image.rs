@@ -143,7 +143,7 @@ fn folder(root: &OwnedFd, parent: &str, name: &str, mode: u32) -> Result<bool, E
 }
 
 /// Opens a folder of the image. Its links lead where they will lead when it is the root.
-fn inside(root: &OwnedFd, path: &str) -> Result<OwnedFd, Errno> {
+pub(super) fn inside(root: &OwnedFd, path: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
     let path = if path.is_empty() { "." } else { path };
     openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)

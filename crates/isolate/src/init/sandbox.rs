@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::{fs::Mode, io::Errno};
 
-use super::{hosts, image, privileges, report, root};
+use super::{hosts, image, paths, privileges, report, root};
 use crate::{
     plan::{Broken, Step},
     sandbox::SandboxPlan,
@@ -22,6 +22,8 @@ struct Descriptors {
     files: OwnedFd,
     /// Lowest first. None: the image is the machine's own.
     layers: Vec<OwnedFd>,
+    mounts: Vec<OwnedFd>,
+    copies: Vec<OwnedFd>,
     outputs: OwnedFd,
     journal: OwnedFd,
     socket: OwnedFd,
@@ -40,6 +42,8 @@ impl Descriptors {
             root: next()?,
             files: next()?,
             layers: (0..plan.layers).map(|_| next()).collect::<Result<_, _>>()?,
+            mounts: plan.mounts.iter().map(|_| next()).collect::<Result<_, _>>()?,
+            copies: plan.copies.iter().map(|_| next()).collect::<Result<_, _>>()?,
             outputs: next()?,
             journal: next()?,
             socket: next()?,
@@ -51,8 +55,17 @@ impl Descriptors {
 }
 
 /// Makes the sandbox. When this returns it listens.
-pub(super) fn prepare(plan: &SandboxPlan, fds: Vec<OwnedFd>) -> Result<Supervision, Broken> {
-    let fds = Descriptors::of(plan, fds)?;
+pub(super) fn prepare(plan: &SandboxPlan, fds: Vec<OwnedFd>) -> Result<Supervision, Report> {
+    let mut fds = Descriptors::of(plan, fds).map_err(Report::Broken)?;
+    build(plan, &fds).map_err(Report::Broken)?;
+    let copies = plan.copies.iter().zip(std::mem::take(&mut fds.copies)).collect();
+    let mounts = plan.mounts.iter().zip(std::mem::take(&mut fds.mounts)).collect();
+    paths::bring_in(copies, mounts, plan.rights.identity).map_err(Report::NoPath)?;
+    begin(plan, fds).map_err(Report::Broken)
+}
+
+/// Puts everything in place that is not the caller's.
+fn build(plan: &SandboxPlan, fds: &Descriptors) -> Result<(), Broken> {
     rustix::process::umask(Mode::from_raw_mode(0o022));
     if fds.layers.is_empty() {
         root::build_sandbox(&plan.masked, &fds.root, &fds.files)?;
@@ -60,12 +73,15 @@ pub(super) fn prepare(plan: &SandboxPlan, fds: Vec<OwnedFd>) -> Result<Supervisi
         let identity = plan.rights.identity;
         image::build(&plan.masked, identity, &fds.root, &fds.files, &fds.layers)?;
     }
-    drop((fds.root, fds.files, fds.layers));
     hosts::set(&plan.hosts).map_err(Broken::at(Step::Root))?;
     let network = Broken::at(Step::Network);
     rustix::system::sethostname(plan.hostname.as_bytes()).map_err(&network)?;
     sys::net::bring_loopback_up().map_err(&network)?;
-    settle(&fds.groups, &fds.own_groups).map_err(Broken::at(Step::Cgroup))?;
+    settle(&fds.groups, &fds.own_groups).map_err(Broken::at(Step::Cgroup))
+}
+
+/// Listens, and gives up what supervising does not take.
+fn begin(plan: &SandboxPlan, fds: Descriptors) -> Result<Supervision, Broken> {
     let place = Place {
         sandbox: plan.sandbox.clone(),
         secret: plan.secret.clone(),
@@ -74,6 +90,7 @@ pub(super) fn prepare(plan: &SandboxPlan, fds: Vec<OwnedFd>) -> Result<Supervisi
         journal: fds.journal,
         groups: Groups { procs: fds.groups, leaves: fds.leaves },
     };
+    drop((fds.root, fds.files, fds.layers));
     let supervision = Supervision::begin(place, fds.socket).map_err(Broken::at(Step::Fork))?;
     privileges::of_supervisor(&plan.filter)?;
     Ok(supervision)

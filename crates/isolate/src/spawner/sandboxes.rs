@@ -2,8 +2,10 @@
 //! is in their folders and in the kernel, and a new spawner finds it there.
 
 mod files;
+pub(super) mod furniture;
 mod identity;
 mod make;
+mod under_way;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -14,21 +16,20 @@ use std::{
 use rustix::{
     event::epoll::{self, EventFlags},
     io::Errno,
-    process::{Pid, Signal, WaitStatus, pidfd_send_signal},
+    process::{Pid, Signal, pidfd_send_signal},
 };
 
-use super::{About, Spawner, SpawnerError, doing, ids::Blocks};
+use super::{About, Door, Spawner, SpawnerError, doing, ids::Blocks, paths::Opening};
 use crate::{
     cgroup::{Cgroups, Places},
     failpoint,
-    init::exit_of,
-    plan::{Broken, Exit, Step},
+    plan::{Broken, Step},
     sandbox::{SandboxAnswer, SandboxOrder, is_good_name},
-    sys::{self, process::Fork},
     wire::Notice,
 };
 use files::Folder;
 use identity::{Identified, Marks};
+use under_way::{UnderWay, What};
 
 /// What the spawner needs to know of sandboxes at its start.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub struct SandboxSettings {
     pub layers: PathBuf,
     /// The user who talks to supervisors. `None`: the one user who runs the server.
     pub daemon: Option<u32>,
+    /// Where callers of this machine connect. Without it nobody's rights but the daemon's count.
+    pub door: Option<Door>,
 }
 
 /// Every sandbox that has a supervisor.
@@ -46,7 +49,7 @@ pub struct SandboxSettings {
 pub(super) struct Sandboxes {
     folder: Folder,
     layers: PathBuf,
-    daemon: Option<u32>,
+    pub(super) daemon: Option<u32>,
     /// Where new ones get their control groups.
     cgroups: Option<Cgroups>,
     blocks: Blocks,
@@ -55,10 +58,15 @@ pub(super) struct Sandboxes {
     /// Names of the living, by the number that their events have.
     numbers: HashMap<u64, String>,
     next_number: u64,
-    /// What is to be done when the last process is gone.
-    waiting: HashMap<String, Vec<(u64, Then)>>,
-    /// Processes that remove files, and which order each is for.
-    workers: HashMap<Pid, u64>,
+    /// What takes longer than a turn of the loop, and the orders that wait for it.
+    under_way: HashMap<String, UnderWay>,
+    /// Processes that remove folders, and whose.
+    workers: HashMap<Pid, String>,
+    /// Processes that open paths of the machine.
+    pub(super) opening: HashMap<Pid, Opening>,
+    /// Where these paths are looked up, if not in the spawner's own mounts.
+    pub(super) machine: Option<OwnedFd>,
+    pub(super) door: Option<Door>,
 }
 
 /// A sandbox whose supervisor lives, or is about to be cleared away.
@@ -82,6 +90,7 @@ impl Sandboxes {
     pub(super) fn open(
         settings: &SandboxSettings,
         cgroups: Option<&Cgroups>,
+        machine: Option<OwnedFd>,
     ) -> Result<Self, SpawnerError> {
         let folder = Folder::open(&settings.folder).map_err(doing("open the sandboxes' folder"))?;
         let name = folder.lasting_name().map_err(doing("name the sandboxes' cgroups"))?;
@@ -96,9 +105,21 @@ impl Sandboxes {
             living: HashMap::new(),
             numbers: HashMap::new(),
             next_number: 0,
-            waiting: HashMap::new(),
+            under_way: HashMap::new(),
             workers: HashMap::new(),
+            opening: HashMap::new(),
+            machine,
+            door: settings.door,
         })
+    }
+
+    pub(super) fn folder_of(&self, sandbox: &str) -> Result<OwnedFd, Errno> {
+        self.folder.sandbox(sandbox)
+    }
+
+    /// Opens the folder of a sandbox, which is made if it is not there.
+    pub(super) fn make_folder_of(&self, sandbox: &str) -> Result<OwnedFd, Errno> {
+        self.folder.begin(sandbox)
     }
 
     fn names(&self) -> Vec<String> {
@@ -146,9 +167,25 @@ impl Spawner {
         Ok(())
     }
 
-    pub(super) fn obey_about_sandbox(&mut self, ticket: u64, order: SandboxOrder) {
+    pub(super) fn obey_about_sandbox(
+        &mut self,
+        ticket: u64,
+        order: SandboxOrder,
+        fds: Vec<OwnedFd>,
+    ) {
+        let Some(order) = self.let_wait(ticket, order) else { return };
+        let connection = fds.into_iter().next();
         let at_once = match order {
-            SandboxOrder::Make(spec) => self.make_sandbox(&spec),
+            SandboxOrder::Make(spec) => return self.begin_making(ticket, spec),
+            SandboxOrder::Grant { sandbox, with, paths } => {
+                return self.grant(ticket, sandbox, with, paths, connection);
+            }
+            SandboxOrder::OpenGranted { sandbox, path } => {
+                return self.open_granted(ticket, &sandbox, path);
+            }
+            SandboxOrder::OpenPath { with, path } => {
+                return self.open_path(ticket, with, path, connection);
+            }
             SandboxOrder::Open { sandbox } => self.open_sandbox(&sandbox),
             SandboxOrder::End { sandbox } => return self.end_sandbox(&sandbox, ticket, Then::Keep),
             SandboxOrder::Remove { sandbox } => {
@@ -159,7 +196,15 @@ impl Spawner {
                 Ok((SandboxAnswer::List { sandboxes }, Vec::new()))
             }
         };
-        match at_once {
+        self.answer(ticket, at_once);
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        ticket: u64,
+        answer: Result<(SandboxAnswer, Vec<OwnedFd>), Broken>,
+    ) {
+        match answer {
             Ok((answer, fds)) => self.post(&Notice::Sandbox { ticket, answer }, fds),
             Err(broken) => self.refuse_about_sandbox(ticket, broken),
         }
@@ -169,7 +214,7 @@ impl Spawner {
         self.post(&Notice::Sandbox { ticket, answer }, Vec::new());
     }
 
-    fn refuse_about_sandbox(&mut self, ticket: u64, broken: Broken) {
+    pub(super) fn refuse_about_sandbox(&mut self, ticket: u64, broken: Broken) {
         self.answer_about_sandbox(ticket, SandboxAnswer::Failed { broken });
     }
 
@@ -195,13 +240,13 @@ impl Spawner {
             let broken = Broken { step: Step::Plan, errno: libc::EINVAL };
             return self.refuse_about_sandbox(ticket, broken);
         };
+        sandboxes.begin(name, ticket, What::Ending(then));
         match sandboxes.living.get(name) {
             Some(living) => {
                 kill(name, living);
                 failpoint::pass("d.killed");
-                sandboxes.waiting.entry(name.to_owned()).or_default().push((ticket, then));
             }
-            None => self.clear_sandbox(name, None, ticket, then),
+            None => self.clear_sandbox(name, None, then),
         }
     }
 
@@ -214,59 +259,27 @@ impl Spawner {
             sandboxes.blocks.give_back(block);
         }
         // Without an order it is cleared away when one comes; its groups are empty until then.
-        for (ticket, then) in sandboxes.waiting.remove(&name).unwrap_or_default() {
-            self.clear_sandbox(&name, living.places.as_ref(), ticket, then);
+        if let Some(UnderWay { what: What::Ending(then), .. }) = sandboxes.under_way.get(&name) {
+            let then = *then;
+            self.clear_sandbox(&name, living.places.as_ref(), then);
         }
     }
 
     /// Removes the control groups of a sandbox without processes, and its files if that is wanted.
-    fn clear_sandbox(&mut self, name: &str, places: Option<&Places>, ticket: u64, then: Then) {
+    fn clear_sandbox(&mut self, name: &str, places: Option<&Places>, then: Then) {
         let Some(sandboxes) = &mut self.sandboxes else { return };
         let written = Marks::read(&sandboxes.folder, name).and_then(|marks| marks.places);
         let ours = sandboxes.cgroups.as_ref().map(Cgroups::places);
         let all = places.into_iter().chain(&written).chain(&ours);
         let removed = all.map(|places| places.remove(name)).collect::<Result<Vec<()>, Errno>>();
         if let Err(errno) = removed {
-            return self.refuse_about_sandbox(ticket, Broken::at(Step::Cgroup)(errno));
+            let broken = Broken::at(Step::Cgroup)(errno);
+            return self.settle(name, SandboxAnswer::Failed { broken });
         }
         failpoint::pass("d.cgroup_removed");
         match then {
-            Then::Keep => self.answer_about_sandbox(ticket, SandboxAnswer::Done),
-            Then::Remove => self.remove_files(name, ticket),
-        }
-    }
-
-    /// Removes the folder of a sandbox in a process of its own: there may be very much in it.
-    fn remove_files(&mut self, name: &str, ticket: u64) {
-        let Some(sandboxes) = &mut self.sandboxes else { return };
-        match sys::process::fork(0) {
-            Ok(Fork::Child) => {
-                let removed = sandboxes.folder.alone().and_then(|folder| folder.remove(name));
-                sys::process::exit_now(removed.err().map_or(0, Errno::raw_os_error))
-            }
-            Ok(Fork::Parent { child, pidfd: _ }) => {
-                sandboxes.workers.insert(child, ticket);
-            }
-            Err(errno) => self.refuse_about_sandbox(ticket, Broken::at(Step::Fork)(errno)),
-        }
-    }
-
-    /// Notes the end of a process that removed files, if it was one.
-    pub(super) fn worker_ended(&mut self, pid: Pid, status: WaitStatus) {
-        let worker = self.sandboxes.as_mut().and_then(|sandboxes| sandboxes.workers.remove(&pid));
-        let Some(ticket) = worker else { return };
-        match exit_of(status) {
-            Some(Exit::Code(0)) => {
-                failpoint::pass("d.files_removed");
-                self.answer_about_sandbox(ticket, SandboxAnswer::Done);
-            }
-            Some(Exit::Code(errno)) => {
-                self.refuse_about_sandbox(ticket, Broken { step: Step::Writable, errno });
-            }
-            Some(Exit::Signal(_)) | None => {
-                let broken = Broken { step: Step::Writable, errno: libc::EINTR };
-                self.refuse_about_sandbox(ticket, broken);
-            }
+            Then::Keep => self.settle(name, SandboxAnswer::Done),
+            Then::Remove => self.remove_files(name),
         }
     }
 }

@@ -18,9 +18,9 @@ impl Group {
         Self(id)
     }
 
-    /// The group of the first level with that number.
-    pub const fn above(id: u64) -> Self {
-        Self(1 << 48 | id)
+    /// The group of that level and number.
+    pub const fn new(level: u16, number: u64) -> Self {
+        Self((level as u64) << 48 | number)
     }
 }
 

@@ -35,6 +35,23 @@ pub fn set_attributes(tree: BorrowedFd<'_>, attributes: u64) -> Result<(), Errno
     set(tree, c"", &attr, EMPTY)
 }
 
+/// Sets these attributes on a detached mount and on every mount below it, and has nothing that is
+/// mounted elsewhere from now on show in any of them.
+pub fn make_private(tree: BorrowedFd<'_>, attributes: u64) -> Result<(), Errno> {
+    let propagation = libc::MS_PRIVATE;
+    let attr = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation, userns_fd: 0 };
+    set(tree, c"", &attr, EMPTY | libc::AT_RECURSIVE)
+}
+
+/// Has the files of a detached mount, and of every mount below it, belong to the users of another
+/// user namespace.
+pub fn map_users_recursively(tree: BorrowedFd<'_>, users: BorrowedFd<'_>) -> Result<(), Errno> {
+    let userns_fd = u64::try_from(users.as_raw_fd()).or(Err(Errno::BADF))?;
+    let attr_set = libc::MOUNT_ATTR_IDMAP;
+    let attr = libc::mount_attr { attr_set, attr_clr: 0, propagation: 0, userns_fd };
+    set(tree, c"", &attr, EMPTY | libc::AT_RECURSIVE)
+}
+
 const EMPTY: libc::c_int = libc::AT_EMPTY_PATH;
 
 /// Sets these attributes on the mount at `path` and on every mount below it.

@@ -201,7 +201,7 @@ pub(crate) fn let_in(ends: SlotEnds, run: &Run<'_>) -> Result<Running, Broken> {
     match report(&ends.control) {
         Report::Ready => {}
         Report::Broken(broken) => return Err(broken),
-        other @ Report::Exited { .. } => panic!("{other:?}"),
+        other @ (Report::NoPath(_) | Report::Exited { .. }) => panic!("{other:?}"),
     }
     ends.cgroup.limit_memory(run.memory).unwrap();
     let watch_memory = ends.cgroup.is_empty().then_some(run.memory);
@@ -261,7 +261,7 @@ impl Running {
                 usage: self.cgroup.usage().unwrap(),
             }),
             Report::Broken(broken) => Err(broken),
-            Report::Ready => panic!("ready twice"),
+            other @ (Report::Ready | Report::NoPath(_)) => panic!("{other:?}"),
         }
     }
 }

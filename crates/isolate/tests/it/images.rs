@@ -6,13 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use harness::{SpawnerProcess, remove_sandboxes, start_spawner_of_sandboxes};
+use harness::{SpawnerProcess, remove_sandboxes, start_spawner_on_disks};
 use isolate::{
     plan::Exit,
-    sandbox::{BodySpec, Image, SandboxAnswer, SandboxOrder},
+    sandbox::{BodySpec, HostPaths, Image, SandboxAnswer, SandboxOrder},
     socket::PacketSocket,
     spawner::IdRange,
     supervisor::wire::{self as supervisor, Ask, End, Secret, Start, Tell, User},
+    volume::{ByteCount, DiskKind, DiskLimit},
     wire::{self, Notice, Order, Report},
 };
 use rustix::net::{
@@ -52,7 +53,7 @@ fn give(path: &Path) {
 }
 
 /// A folder on a file system that can be mounted for other users: in memory that takes Linux 6.3.
-fn place() -> tempfile::TempDir {
+pub(crate) fn place() -> tempfile::TempDir {
     match std::env::var_os("RINGFENCE_TEST_DISK") {
         Some(disk) => tempfile::tempdir_in(disk).unwrap(),
         None => tempfile::tempdir().unwrap(),
@@ -61,9 +62,14 @@ fn place() -> tempfile::TempDir {
 
 impl Ground {
     fn new() -> Self {
+        Self::on(None)
+    }
+
+    /// With volumes of this kind, or the best that there is.
+    fn on(kind: Option<DiskKind>) -> Self {
         let place = place();
-        let (socket, spawner) =
-            start_spawner_of_sandboxes(&place.path().join("sandboxes")).unwrap();
+        let folder = place.path().join("sandboxes");
+        let (socket, spawner) = start_spawner_on_disks(&folder, kind).unwrap();
         let ground = Self { place, socket: Some(socket), spawner, next: 0 };
         let bin = ground.folder("base", "bin");
         fs::copy(BUSYBOX, bin.join("busybox")).unwrap();
@@ -113,6 +119,8 @@ impl Ground {
             max_processes: 100,
             max_open_files: 1024,
             image: Image::Layers(layers.iter().map(ToString::to_string).collect()),
+            paths: HostPaths::None,
+            disk: DiskLimit::UpTo(ByteCount::mib(16)),
             beside: None,
             hosts: Vec::new(),
         };
@@ -199,11 +207,12 @@ fn files_on_disk_belong_to_nobodys_users() {
     if !is_root() {
         return;
     }
-    let mut ground = Ground::new();
+    let mut ground = Ground::on(Some(DiskKind::Unlimited));
     assert_eq!(ground.make("sb_1", &["base"]), Report::Ready);
     let script = "echo x > /root/mine && chown 7:9 /root/mine && stat -c %u:%g /root/mine";
     assert_eq!(ground.run("sb_1", script, User::Root).1, "7:9\n");
-    let upper = ground.place.path().join("sandboxes/sb_1/files/upper");
+    // A mere directory, which can be looked at without being mounted for anybody.
+    let upper = ground.place.path().join("disks/directories/sb_1/files/upper");
     let mine = fs::metadata(upper.join("root/mine")).unwrap();
     let first = IdRange::ON_DISK.first;
     assert_eq!((mine.uid(), mine.gid()), (first + 7, first + 9));
@@ -266,6 +275,8 @@ fn a_layer_that_is_not_there_or_has_a_strange_name_is_refused() {
             max_processes: 100,
             max_open_files: 1024,
             image: Image::Layers(vec![name.to_owned()]),
+            paths: HostPaths::None,
+            disk: DiskLimit::UpTo(ByteCount::mib(16)),
             beside: None,
             hosts: Vec::new(),
         };

@@ -17,3 +17,5 @@ mod limits;
 mod slots;
 #[cfg(test)]
 mod supervisor;
+#[cfg(test)]
+mod volumes;

@@ -82,7 +82,7 @@ fn f25_what_cannot_be_removed_is_set_aside_and_goes_when_it_can() {
     ground.start();
     ground.create("held");
     let folder = ground.only_sandbox();
-    let file = folder.join("files/workspace/held");
+    let file = folder.join("out/held");
     fs::write(&file, "").unwrap();
     must(Command::new("chattr").arg("+i").arg(&file));
     ground.create("other");

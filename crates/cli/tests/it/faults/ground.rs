@@ -87,6 +87,12 @@ impl Ground {
     pub(crate) fn try_start(&mut self, mut command: Command) -> Result<(), String> {
         let log = fs::File::options().create(true).append(true).open(self.log_path()).unwrap();
         let address = self.url.strip_prefix("http://").unwrap_or("127.0.0.1:0");
+        if self.is_mounted {
+            // A disk that is small enough to be filled has no room for volumes.
+            command.env("RINGFENCE_SANDBOXES__DISK", "unlimited");
+            command.env("RINGFENCE_SANDBOXES__ALLOW_UNLIMITED_DISK", "true");
+            command.env("RINGFENCE_SANDBOXES__KEEP_FREE", "0B");
+        }
         let mut child = command
             .args(["serve", "--listen", address, "--data"])
             .arg(&self.data)

@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use api::errors::agbox::Reason;
+use engine::sandboxes::Caller;
 
 use super::{Invalid, no_nul};
 
@@ -20,10 +21,20 @@ pub(crate) struct Origin {
 /// Which paths of the host a caller may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostPaths {
-    /// He has all the rights that the server has, so the machine's own permissions decide.
+    /// They are opened with his own rights, so the machine's own permissions decide.
     Any,
     /// Those below one of these.
     Below(Vec<PathBuf>),
+}
+
+impl HostPaths {
+    /// Somebody for whom these are opened with the server's own rights.
+    pub(crate) fn stranger(&self) -> Caller {
+        match self {
+            Self::Any => Caller::nobody(),
+            Self::Below(allowed) => Caller::Stranger { allowed: allowed.clone() },
+        }
+    }
 }
 
 impl Origin {

@@ -257,6 +257,7 @@ fn every_failure_has_a_code_of_the_contract() {
         FailureCause::SupervisorLost,
         FailureCause::HostRebooted,
         FailureCause::NodeLost,
+        FailureCause::DiskFull,
     ]
     .map(failure_code);
     let expected = [
@@ -272,6 +273,7 @@ fn every_failure_has_a_code_of_the_contract() {
         "CONTAINER_NOT_RUNNING",
         "CONTAINER_NOT_RUNNING",
         "CONTAINER_NOT_RUNNING",
+        "SANDBOX_CREATE_FAILED",
     ];
     assert_eq!(codes, expected);
 }

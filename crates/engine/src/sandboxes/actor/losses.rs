@@ -13,8 +13,9 @@ impl Actor {
         let id = &self.sandbox.id;
         tracing::warn!(sandbox = %id, error = error as &dyn std::error::Error, "not made");
         self.presence = Presence::Remains;
-        let cause = match self.phase() {
-            Phase::Resuming => FailureCause::ResumeFailed,
+        let cause = match (self.phase(), error) {
+            (_, MachineError::Full { .. }) => FailureCause::DiskFull,
+            (Phase::Resuming, _) => FailureCause::ResumeFailed,
             _ => FailureCause::CreateFailed,
         };
         self.fail(cause, &chain(error)).await;

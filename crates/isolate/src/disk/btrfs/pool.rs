@@ -68,27 +68,41 @@ impl PoolFile {
         if self.is_new { remove_file(ground.base(), FILE) } else { Ok(()) }
     }
 
-    /// Enlarges the pool to hold this much, if the data file system has it to give.
+    /// Enlarges the pool to hold what is needed, if the data file system has it to give, and as much
+    /// of what is wanted as it has.
     pub(super) fn have_room_for(
         &self,
         ground: &Ground,
         root: BorrowedFd<'_>,
-        promised: u64,
+        needed: u64,
+        wanted: u64,
     ) -> Result<(), DiskError> {
         let found = fstat(&self.file).map_err(failed("look at", FILE))?;
         let size = found.st_size.unsigned_abs();
-        let needed = size_for(promised);
+        let needed = size_for(needed);
         // The file has holes: what it takes now is no longer free, the rest must still be.
         let taken = found.st_blocks.unsigned_abs().saturating_mul(512);
-        ground.require_room(needed.saturating_sub(taken), 0)?;
-        if needed <= size {
+        let room = ground.room()?;
+        let missing = needed.saturating_sub(taken);
+        if missing > room {
+            return Err(DiskError::Full { wanted: missing, room });
+        }
+        let most = taken.saturating_add(room) / STEP * STEP;
+        let wanted = size_for(wanted).min(most).max(needed);
+        if wanted <= size {
             return Ok(());
         }
-        ftruncate(&self.file, needed).map_err(failed("enlarge", FILE))?;
+        ftruncate(&self.file, wanted).map_err(failed("enlarge", FILE))?;
         ground.after("pool file enlarged");
         self.device.take_size_of_file()?;
         ground.after("pool device enlarged");
         grow(root).map_err(failed("enlarge", FILE))
+    }
+
+    /// Returns what volumes can hold in a pool of this size.
+    pub(super) fn capacity(&self) -> Result<u64, DiskError> {
+        let size = fstat(&self.file).map_err(failed("look at", FILE))?.st_size.unsigned_abs();
+        Ok(capacity_of(size))
     }
 }
 
@@ -101,10 +115,18 @@ fn size_for(promised: u64) -> u64 {
     needed.div_ceil(STEP).saturating_mul(STEP)
 }
 
+/// What is left of a size for volumes, as [`size_for`] counts.
+fn capacity_of(size: u64) -> u64 {
+    size.saturating_sub(OWN) / 9 * 8
+}
+
 fn make(ground: &Ground) -> Result<OwnedFd, DiskError> {
     MKFS_BTRFS.find()?;
     let size = size_for(0);
-    ground.require_room(size, 0)?;
+    let room = ground.room()?;
+    if size > room {
+        return Err(DiskError::Full { wanted: size, room });
+    }
     let unfinished = format!("{MAKING}{FILE}");
     remove_file(ground.base(), &unfinished)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
@@ -131,5 +153,7 @@ mod tests {
         assert_eq!(size_for(1), OWN + STEP);
         assert_eq!(size_for(8 << 30), OWN + (9 << 30));
         assert_eq!(size_for(u64::MAX), u64::MAX);
+        assert_eq!((capacity_of(0), capacity_of(OWN + (9 << 30))), (0, 8 << 30));
+        assert!((0..100).all(|mib| capacity_of(size_for(mib << 20)) >= mib << 20));
     }
 }

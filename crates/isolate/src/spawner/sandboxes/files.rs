@@ -12,18 +12,13 @@ use std::{
 use rustix::{
     fs::{
         AtFlags, CWD, Dir, Gid, Mode, OFlags, ResolveFlags, Uid, chmodat, chownat, fchmod, fchown,
-        fstat, mkdirat, openat, openat2, renameat, unlinkat,
+        fstat, mkdirat, openat, openat2, statat, unlinkat,
     },
     io::Errno,
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with},
 };
 
-use crate::{
-    disk::tree,
-    plan::INSIDE_USER,
-    sandbox::{Image, UPPER, WORK, WRITABLE, folder},
-    sys,
-};
+use crate::{disk::tree, sandbox::folder, sys};
 
 /// The folder in which each sandbox has its own.
 #[derive(Debug)]
@@ -35,19 +30,16 @@ pub(super) struct Parts {
     pub(super) outputs: OwnedFd,
     pub(super) journal: OwnedFd,
     pub(super) socket: OwnedFd,
-    pub(super) files: OwnedFd,
 }
 
 /// Who things belong to. Without a range of ids everything is the one user's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owners {
     pub(super) supervisor: Option<u32>,
-    /// The owner on disk of what is user 0's inside.
-    pub(super) on_disk: Option<u32>,
     pub(super) daemon: Option<u32>,
 }
 
-const DIRECTORY: OFlags =
+pub(super) const DIRECTORY: OFlags =
     OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
 
 impl Folder {
@@ -85,17 +77,43 @@ impl Folder {
     }
 
     /// Makes what is missing of a sandbox, and opens it. The journal is empty and the socket new.
-    pub(super) fn make(&self, name: &str, image: &Image, owners: Owners) -> Result<Parts, Errno> {
-        make_folder(&self.0, name, 0o755)?;
-        let sandbox = self.sandbox(name)?;
+    pub(super) fn make(&self, name: &str, owners: Owners) -> Result<Parts, Errno> {
+        let sandbox = self.begin(name)?;
         make_folder(&sandbox, folder::OUTPUTS, 0o755)?;
         let outputs = openat(&sandbox, folder::OUTPUTS, DIRECTORY, Mode::empty())?;
         give(&outputs, owners.supervisor)?;
         let journal = make_journal(&sandbox)?;
         give(&journal, owners.supervisor)?;
         let socket = make_socket(&sandbox, owners.daemon)?;
-        let files = make_files(&sandbox, image, owners.on_disk)?;
-        Ok(Parts { outputs, journal, socket, files })
+        Ok(Parts { outputs, journal, socket })
+    }
+
+    /// Makes the folder of a sandbox if it is not there: whatever else a sandbox has, it is known by
+    /// this, from before there is anything until after nothing is left.
+    pub(super) fn begin(&self, name: &str) -> Result<OwnedFd, Errno> {
+        make_folder(&self.0, name, 0o755)?;
+        self.sandbox(name)
+    }
+
+    /// Opens the files of a sandbox that was made when they were kept in here and not in a volume.
+    pub(super) fn old_files(&self, name: &str) -> Result<Option<OwnedFd>, Errno> {
+        let sandbox = match self.sandbox(name) {
+            Err(Errno::NOENT) => return Ok(None),
+            other => other?,
+        };
+        match openat(&sandbox, folder::FILES, DIRECTORY, Mode::empty()) {
+            Err(Errno::NOENT) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Whether a supervisor was ever started for it.
+    pub(super) fn had_body(&self, name: &str) -> Result<bool, Errno> {
+        match statat(&self.sandbox(name)?, folder::BODY, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(other) => Err(other),
+        }
     }
 
     /// In a forked child: the folder, and no other descriptor.
@@ -125,7 +143,7 @@ fn check_owner(folder: &OwnedFd) -> Result<(), Errno> {
     if is_ours { Ok(()) } else { Err(Errno::PERM) }
 }
 
-fn make_folder(at: &OwnedFd, name: &str, mode: u32) -> Result<(), Errno> {
+pub(super) fn make_folder(at: &OwnedFd, name: &str, mode: u32) -> Result<(), Errno> {
     match mkdirat(at, name, Mode::from_raw_mode(mode)) {
         // mkdir is subject to the umask; chmod is not.
         Ok(()) => chmodat(at, name, Mode::from_raw_mode(mode), AtFlags::empty()),
@@ -168,54 +186,6 @@ fn make_socket(sandbox: &OwnedFd, daemon: Option<u32>) -> Result<OwnedFd, Errno>
     Ok(socket)
 }
 
-/// Makes the folders that the sandbox can write to. A sandbox that is resumed finds its own again.
-fn make_files(sandbox: &OwnedFd, image: &Image, on_disk: Option<u32>) -> Result<OwnedFd, Errno> {
-    const NEW: &str = "files.new";
-    match openat(sandbox, folder::FILES, DIRECTORY, Mode::empty()) {
-        Err(Errno::NOENT) => {}
-        other => return other,
-    }
-    tree::remove(sandbox.as_fd(), NEW)?;
-    make_folder(sandbox, NEW, 0o755)?;
-    let new = openat(sandbox, NEW, DIRECTORY, Mode::empty())?;
-    match image {
-        Image::Host => furnish(&new, on_disk)?,
-        Image::Layers(_) => {
-            for name in [UPPER, WORK] {
-                make_folder(&new, name, 0o755)?;
-                give_at(&new, name, on_disk)?;
-            }
-        }
-    }
-    give_at(&new, "", on_disk)?;
-    // In one step: a sandbox has either all of them or none.
-    renameat(sandbox, NEW, sandbox, folder::FILES)?;
-    Ok(new)
-}
-
-/// Makes the folders that a sandbox of the host's image can write to.
-fn furnish(new: &OwnedFd, on_disk: Option<u32>) -> Result<(), Errno> {
-    let plain = WRITABLE.into_iter().chain(IN_VAR).map(|name| (name, 0o755));
-    for (name, mode) in plain.chain([("tmp", 0o1777), ("var/tmp", 0o1777)]) {
-        make_folder(new, name, mode)?;
-        give_at(new, name, on_disk)?;
-    }
-    make_folder(new, "home/agbox", 0o755)?;
-    chmodat(new, "root", Mode::from_raw_mode(0o700), AtFlags::empty())?;
-    for name in ["home/agbox", "workspace"] {
-        give_at(new, name, on_disk.map(|root| root + INSIDE_USER))?;
-    }
-    Ok(())
-}
-
-const IN_VAR: [&str; 3] = ["var/cache", "var/lib", "var/log"];
-
-fn give_at(folder: &OwnedFd, name: &str, to: Option<u32>) -> Result<(), Errno> {
-    let Some(to) = to else { return Ok(()) };
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
-    chownat(folder, name, Some(Uid::from_raw(to)), Some(Gid::from_raw(to)), flags)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -228,27 +198,28 @@ mod tests {
         (place, folder)
     }
 
-    const NOBODY: Owners = Owners { supervisor: None, on_disk: None, daemon: None };
+    const NOBODY: Owners = Owners { supervisor: None, daemon: None };
 
     #[test]
-    fn a_sandbox_finds_its_files_again() {
+    fn files_that_were_made_before_there_were_volumes_are_found() {
         let (place, folder) = folder();
-        drop(folder.make("sb_1", &Image::Host, NOBODY).unwrap());
-        let home = place.path().join("sandboxes/sb_1/files/home/agbox");
-        fs::write(home.join("note"), "kept").unwrap();
-        drop(folder.make("sb_1", &Image::Host, NOBODY).unwrap());
-        assert_eq!(fs::read_to_string(home.join("note")).unwrap(), "kept");
+        assert!(folder.old_files("sb_1").unwrap().is_none());
+        drop(folder.make("sb_1", NOBODY).unwrap());
+        assert!(folder.old_files("sb_1").unwrap().is_none());
+        fs::create_dir(place.path().join("sandboxes/sb_1/files")).unwrap();
+        assert!(folder.old_files("sb_1").unwrap().is_some());
         assert_eq!(folder.names(), ["sb_1"]);
     }
 
     #[test]
     fn removing_follows_no_link_and_leaves_nothing() {
         let (place, folder) = folder();
-        drop(folder.make("sb_1", &Image::Host, NOBODY).unwrap());
+        drop(folder.make("sb_1", NOBODY).unwrap());
         let outside = place.path().join("outside");
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("kept"), "").unwrap();
         let files = place.path().join("sandboxes/sb_1/files");
+        fs::create_dir(&files).unwrap();
         std::os::unix::fs::symlink(&outside, files.join("link")).unwrap();
         std::os::unix::fs::symlink(outside.join("kept"), files.join("other")).unwrap();
         folder.remove("sb_1").unwrap();
@@ -260,8 +231,8 @@ mod tests {
     #[test]
     fn a_tree_deeper_than_there_are_descriptors_is_removed() {
         let (place, folder) = folder();
-        drop(folder.make("sb_1", &Image::Host, NOBODY).unwrap());
-        let deep = place.path().join("sandboxes/sb_1/files");
+        drop(folder.make("sb_1", NOBODY).unwrap());
+        let deep = place.path().join("sandboxes/sb_1/out");
         let mut at = openat(CWD, &deep, DIRECTORY, Mode::empty()).unwrap();
         for _ in 0..500 {
             mkdirat(&at, "d", Mode::from_raw_mode(0o755)).unwrap();
@@ -277,7 +248,7 @@ mod tests {
         let outside = place.path().join("outside");
         fs::create_dir(&outside).unwrap();
         std::os::unix::fs::symlink(&outside, place.path().join("sandboxes/sb_1")).unwrap();
-        assert!(folder.make("sb_1", &Image::Host, NOBODY).is_err());
+        assert!(folder.make("sb_1", NOBODY).is_err());
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
         folder.remove("sb_1").unwrap();
         assert!(outside.exists());

@@ -153,8 +153,7 @@ mod tests {
     fn what_was_written_down_is_read_and_anything_else_is_nothing() {
         let place = tempfile::tempdir().unwrap();
         let folder = Folder::open(&place.path().join("sandboxes")).unwrap();
-        let nobody = super::super::files::Owners { supervisor: None, on_disk: None, daemon: None };
-        drop(folder.make("sb_1", &crate::sandbox::Image::Host, nobody).unwrap());
+        drop(folder.begin("sb_1").unwrap());
         assert!(Marks::read(&folder, "sb_1").is_none());
         let marks = Marks::of(rustix::process::getpid(), None).unwrap();
         marks.write(&folder.sandbox("sb_1").unwrap()).unwrap();

@@ -17,9 +17,9 @@ use crate::{
     failpoint,
     identity::{disk_map, map_ids, sandbox_map},
     plan::{Broken, Identity, Rights, Rlimits, Step},
-    sandbox::{BodySpec, Image, MAX_LAYERS, SandboxAnswer, SandboxPlan, is_good_name, sandbox_of},
+    sandbox::{BodySpec, Image, MAX_LAYERS, SandboxAnswer, SandboxPlan},
     socket::PacketSocket,
-    spawner::{IdRange, Spawner, make},
+    spawner::{IdRange, Spawner, make, paths::Brought},
     sys::{self, process::Fork},
     wire::{self, Command},
 };
@@ -31,23 +31,19 @@ struct Made {
 }
 
 impl Spawner {
-    pub(super) fn make_sandbox(
+    /// Makes a sandbox over its files, which are a detached mount, with what it was brought.
+    pub(in crate::spawner) fn make_sandbox(
         &mut self,
         spec: &BodySpec,
+        files: &OwnedFd,
+        brought: Brought,
     ) -> Result<(SandboxAnswer, Vec<OwnedFd>), Broken> {
         let at = Broken::at(Step::Plan);
         let identity = self.identity();
         let sandboxes = self.sandboxes.as_mut().ok_or_else(|| at(Errno::NOSYS))?;
-        let is_companion = sandbox_of(&spec.sandbox) != spec.sandbox;
-        if !is_good_name(&spec.sandbox) || is_companion != spec.beside.is_some() {
-            return Err(at(Errno::INVAL));
-        }
-        if sandboxes.living.contains_key(&spec.sandbox) {
-            return Err(at(Errno::EXIST));
-        }
         let made = sandboxes.reserve(spec, identity)?;
         failpoint::pass("c.cgroup");
-        match self.start_supervisor(spec, &made) {
+        match self.start_supervisor(spec, &made, files, brought) {
             Ok((pidfd, mut fds)) => {
                 let files = made.groups.as_ref().map_or(Ok(Vec::new()), Lasting::files);
                 let files = files.map_err(Broken::at(Step::Cgroup))?;
@@ -72,19 +68,18 @@ impl Spawner {
         &self,
         spec: &BodySpec,
         made: &Made,
+        files: &OwnedFd,
+        brought: Brought,
     ) -> Result<(OwnedFd, Vec<OwnedFd>), Broken> {
         let at = Broken::at(Step::Plan);
         let sandboxes = self.sandboxes.as_ref().ok_or_else(|| at(Errno::NOSYS))?;
-        let owners = files::Owners {
-            supervisor: made.block,
-            on_disk: made.block.map(|_| IdRange::ON_DISK.first),
-            daemon: sandboxes.daemon,
-        };
-        let parts = sandboxes
-            .folder
-            .make(&spec.sandbox, &spec.image, owners)
-            .map_err(Broken::at(Step::Writable))?;
+        let owners = files::Owners { supervisor: made.block, daemon: sandboxes.daemon };
+        let parts =
+            sandboxes.folder.make(&spec.sandbox, owners).map_err(Broken::at(Step::Writable))?;
         failpoint::pass("c.dirs");
+        if let Some(block) = made.block {
+            brought.map_owner(block).map_err(Broken::at(Step::HostPath))?;
+        }
         let (ours, theirs) = PacketSocket::pair().map_err(&at)?;
         let (pid, pidfd) = match &spec.beside {
             None => {
@@ -100,7 +95,7 @@ impl Spawner {
         let sent = self
             .write_marks(spec, made, pid)
             .inspect(|()| failpoint::pass("c.supervisor_recorded"))
-            .and_then(|()| self.send_sandbox_plan(spec, made, &parts, &ours));
+            .and_then(|()| self.send_sandbox_plan(spec, made, &parts, files, brought, &ours));
         failpoint::pass("c.plan_sent");
         match sent {
             Ok(()) => Ok((pidfd, vec![ours.into_fd()])),
@@ -124,16 +119,20 @@ impl Spawner {
         spec: &BodySpec,
         made: &Made,
         parts: &files::Parts,
+        files: &OwnedFd,
+        brought: Brought,
         control: &PacketSocket,
     ) -> Result<(), Errno> {
         let sandboxes = self.sandboxes.as_ref().ok_or(Errno::NOSYS)?;
         let root = self.template.clone_tree()?;
         let users = made.block.map(users_of).transpose()?;
-        let files = own(&parts.files, users.as_ref())?;
+        give_to(files, users.as_ref())?;
         let layers = sandboxes.open_layers(&spec.image, users.as_ref())?;
         let [groups, own_groups] =
             made.groups.as_ref().map_or(Ok([Vec::new(), Vec::new()]), Lasting::procs)?;
         let leaves = made.groups.as_ref().map_or(Ok(None), Lasting::leaves)?;
+        let (mounts, mounted): (Vec<_>, Vec<_>) = brought.mounts.into_iter().unzip();
+        let (copies, copied): (Vec<_>, Vec<_>) = brought.copies.into_iter().unzip();
         let plan = SandboxPlan {
             sandbox: spec.sandbox.clone(),
             secret: spec.secret.clone(),
@@ -150,12 +149,16 @@ impl Spawner {
             },
             filter: sandboxes.filter.clone(),
             layers: layers.len(),
+            mounts,
+            copies,
             groups: groups.len(),
             has_leaves: leaves.is_some(),
         };
-        let fds: Vec<BorrowedFd<'_>> = [&root, &files]
+        let fds: Vec<BorrowedFd<'_>> = [&root, files]
             .into_iter()
             .chain(&layers)
+            .chain(&mounted)
+            .chain(&copied)
             .chain([&parts.outputs, &parts.journal, &parts.socket])
             .chain(&groups)
             .chain(&own_groups)
@@ -169,15 +172,25 @@ impl Spawner {
 
 /// A folder as the sandbox's users see it.
 fn own(folder: &OwnedFd, users: Option<&OwnedFd>) -> Result<OwnedFd, Errno> {
+    let tree = detached(folder)?;
+    give_to(&tree, users)?;
+    Ok(tree)
+}
+
+/// A folder as a mount that is nowhere yet.
+pub(super) fn detached(folder: &OwnedFd) -> Result<OwnedFd, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree = open_tree(folder, "", flags)?;
+    open_tree(folder, "", flags)
+}
+
+/// Lets the sandbox's users have what is in a detached mount.
+fn give_to(tree: &OwnedFd, users: Option<&OwnedFd>) -> Result<(), Errno> {
     match users {
-        Some(users) => sys::mount::map_users(tree.as_fd(), users.as_fd())?,
-        None => sys::mount::make_plain(tree.as_fd())?,
+        Some(users) => sys::mount::map_users(tree.as_fd(), users.as_fd()),
+        None => sys::mount::make_plain(tree.as_fd()),
     }
-    Ok(tree)
 }
 
 /// Makes a user namespace that only says whose the files on disk are.

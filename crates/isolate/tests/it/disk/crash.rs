@@ -7,12 +7,13 @@ use isolate::disk::{DiskError, DiskKind};
 use rustix::fs::fstat;
 
 use super::place::{
-    LASTING, MIB, directory, fill, is_full, loop_devices, mib, name, names, on_each, on_kind, open,
-    put, read, try_open,
+    LASTING, MIB, directory, fill, is_full, loop_devices, name, names, on_each, on_kind, open,
+    promised, put, read, try_open,
 };
 
 /// Everything that is ever done, so that each step comes up at least once.
-const WORDS: &str = "make first 16 limit first 64 remove first make second 16";
+const WORDS: &str =
+    "make first 16 limit first 64 remove first allow third 16 remove third make second 16";
 
 #[test]
 fn whatever_step_quota_is_killed_after_the_next_server_goes_on() {
@@ -51,7 +52,7 @@ fn dies_and_goes_on(data: &Path, kind: DiskKind, step: usize) -> End {
         drop(volume);
         disks.remove(&found).unwrap();
     }
-    let volume = disks.make(&name("first"), mib(16)).unwrap();
+    let volume = disks.make(&name("first"), promised(16)).unwrap();
     assert!(is_full(fill(&volume, "file", 64 * MIB).1), "{kind} {step}");
     assert_eq!(names(&disks), ["first"], "{kind} {step}");
     // That of the pool, of the image, or of the data directory with its quota.
@@ -94,7 +95,7 @@ fn what_a_killed_server_left_running_and_the_next_server_share_the_volumes() {
         assert_eq!((read(&old, "new"), read(&new, "old")).0, "from the new one");
         assert_eq!(read(&new, "old"), "from the old one");
         assert!(is_full(fill(&old, "file", 128 * MIB).1), "{kind}");
-        let other = disks.make(&name("other"), mib(32)).unwrap();
+        let other = disks.make(&name("other"), promised(32)).unwrap();
         assert_eq!(fill(&other, "file", 8 * MIB), (8 * MIB, None), "{kind}");
 
         // When all are gone the device is gone too, and the file system is whole.

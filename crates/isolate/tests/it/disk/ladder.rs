@@ -11,8 +11,8 @@ use harness::disks::{End, Script, settings};
 use isolate::disk::{ByteCount, DiskError, DiskKind, DiskSettings, Disks, VolumeName};
 
 use super::place::{
-    directory, is_root, mib, mounts, name, needs_root, on_data_directory, on_kind, open, put, read,
-    try_open,
+    directory, is_root, mounts, name, needs_root, on_data_directory, on_kind, open, promised, put,
+    read, try_open,
 };
 
 #[test]
@@ -107,7 +107,7 @@ fn the_kind_stays_while_there_are_volumes() {
     }
     on_data_directory(|data| {
         let disks = open(data, DiskKind::Image);
-        put(&disks.make(&name("volume"), mib(16)).unwrap(), "file", "kept");
+        put(&disks.make(&name("volume"), promised(16)).unwrap(), "file", "kept");
         drop(disks);
         // Btrfs would be better, but what is there is an image.
         let disks = Disks::open(directory(data).as_fd(), &default_settings()).unwrap();

@@ -2,8 +2,9 @@
 
 use std::os::fd::AsFd as _;
 
+use harness::disks::settings;
 use isolate::{
-    disk::{ByteCount, DiskError, DiskKind, Reason, Usage},
+    disk::{ByteCount, DiskError, DiskKind, DiskLimit, DiskSettings, Disks, Reason, Usage},
     sys::btrfs::create_subvolume,
 };
 use rustix::{
@@ -13,7 +14,8 @@ use rustix::{
 };
 
 use super::place::{
-    LASTING, MIB, create, fill, is_full, mib, name, on_each, open, small_data_directory,
+    LASTING, MIB, create, directory, fill, is_full, mib, name, on_each, open, promised,
+    small_data_directory,
 };
 
 const HELD: [DiskKind; 4] = [DiskKind::Quota, DiskKind::Btrfs, DiskKind::Image, DiskKind::Tmpfs];
@@ -22,8 +24,8 @@ const HELD: [DiskKind; 4] = [DiskKind::Quota, DiskKind::Btrfs, DiskKind::Image, 
 fn a_write_beyond_the_limit_fails_and_the_neighbour_goes_on() {
     on_each(&HELD, |data, kind| {
         let disks = open(data, kind);
-        let full = disks.make(&name("full"), mib(32)).unwrap();
-        let neighbour = disks.make(&name("neighbour"), mib(32)).unwrap();
+        let full = disks.make(&name("full"), promised(32)).unwrap();
+        let neighbour = disks.make(&name("neighbour"), promised(32)).unwrap();
         let (wrote, errno) = fill(&full, "file", 64 * MIB);
         assert!(is_full(errno), "{kind}: {errno:?} after {wrote}");
         assert!((16 * MIB..=32 * MIB).contains(&wrote), "{kind}: {wrote}");
@@ -38,7 +40,7 @@ fn a_write_beyond_the_limit_fails_and_the_neighbour_goes_on() {
 #[test]
 fn many_small_files_are_bounded_too() {
     on_each(&HELD, |data, kind| {
-        let volume = open(data, kind).make(&name("many"), mib(16)).unwrap();
+        let volume = open(data, kind).make(&name("many"), promised(16)).unwrap();
         // Near its limit a btrfs is slow, and small files come there slowly.
         let large = if kind == DiskKind::Btrfs { 12 * MIB } else { 0 };
         assert_eq!(fill(&volume, "large", large), (large, None), "{kind}");
@@ -60,7 +62,7 @@ fn every_volume_can_be_filled_to_its_limit() {
     on_each(&LASTING, |data, kind| {
         let disks = open(data, kind);
         for number in 0..4 {
-            let volume = disks.make(&name(&format!("volume_{number}")), mib(48)).unwrap();
+            let volume = disks.make(&name(&format!("volume_{number}")), promised(48)).unwrap();
             let (wrote, errno) = fill(&volume, "file", 64 * MIB);
             assert!(is_full(errno), "{kind} {number}: {errno:?} after {wrote}");
             assert!(wrote > 36 * MIB, "{kind} {number}: {wrote}");
@@ -72,7 +74,7 @@ fn every_volume_can_be_filled_to_its_limit() {
 fn a_larger_limit_lets_more_in() {
     on_each(&HELD, |data, kind| {
         let disks = open(data, kind);
-        let volume = disks.make(&name("volume"), mib(32)).unwrap();
+        let volume = disks.make(&name("volume"), promised(32)).unwrap();
         assert!(is_full(fill(&volume, "first", 64 * MIB).1), "{kind}");
         // Without a right that root may lack, an image is enlarged only when nobody has it open.
         let mut open = Some(volume);
@@ -92,7 +94,7 @@ fn a_larger_limit_lets_more_in() {
 fn an_image_in_use_grows_or_says_that_it_cannot() {
     on_each(&[DiskKind::Image], |data, kind| {
         let disks = open(data, kind);
-        let volume = disks.make(&name("volume"), mib(32)).unwrap();
+        let volume = disks.make(&name("volume"), promised(32)).unwrap();
         let may_grow = capabilities(None).unwrap().effective.contains(CapabilitySet::SYS_RESOURCE);
         let grown = disks.set_limit(&name("volume"), mib(96));
         assert_eq!(grown.is_ok(), may_grow, "{grown:?}");
@@ -109,7 +111,7 @@ fn an_image_in_use_grows_or_says_that_it_cannot() {
 fn a_smaller_limit_lets_nothing_more_in_or_is_refused() {
     on_each(&HELD, |data, kind| {
         let disks = open(data, kind);
-        let volume = disks.make(&name("volume"), mib(64)).unwrap();
+        let volume = disks.make(&name("volume"), promised(64)).unwrap();
         assert_eq!(fill(&volume, "first", 40 * MIB), (40 * MIB, None));
         let smaller = disks.set_limit(&name("volume"), mib(32));
         match kind {
@@ -131,7 +133,7 @@ fn a_smaller_limit_lets_nothing_more_in_or_is_refused() {
 fn usage_says_what_is_held() {
     on_each(&HELD, |data, kind| {
         let disks = open(data, kind);
-        let volume = disks.make(&name("volume"), mib(64)).unwrap();
+        let volume = disks.make(&name("volume"), promised(64)).unwrap();
         let before = disks.usage(&name("volume")).unwrap();
         assert_eq!(fill(&volume, "file", 20 * MIB), (20 * MIB, None));
         rustix::fs::syncfs(&volume).unwrap();
@@ -146,7 +148,7 @@ fn usage_says_what_is_held() {
 fn a_limit_below_the_least_is_refused() {
     on_each(&HELD, |data, kind| {
         let disks = open(data, kind);
-        let refused = disks.make(&name("volume"), mib(15)).unwrap_err();
+        let refused = disks.make(&name("volume"), promised(15)).unwrap_err();
         assert_eq!(refused.reason(), Reason::Refused, "{kind}");
         assert_eq!(disks.names().unwrap(), [], "{kind}");
     });
@@ -162,10 +164,37 @@ fn more_than_the_data_directory_has_is_not_promised() {
         let disks = open(&data, kind);
         let there = rustix::fs::statvfs(&data).unwrap();
         let half = ByteCount(there.f_bavail * there.f_frsize / 100 * 55);
-        disks.make(&name("first"), half).unwrap();
-        let refused = disks.make(&name("second"), half).unwrap_err();
+        disks.make(&name("first"), DiskLimit::Promised(half)).unwrap();
+        let refused = disks.make(&name("second"), DiskLimit::Promised(half)).unwrap_err();
         assert_eq!(refused.reason(), Reason::Full, "{kind}: {refused}");
-        assert!(disks.make(&name("third"), mib(16)).is_ok(), "{kind}");
+        assert!(disks.make(&name("third"), promised(16)).is_ok(), "{kind}");
+    });
+}
+
+#[test]
+fn limits_without_a_promise_add_up_to_more_than_there_is_and_a_promise_is_kept_beside_them() {
+    on_each(&[DiskKind::Btrfs], |outer, kind| {
+        const KEPT: u64 = 128 * MIB;
+        let data = small_data_directory(outer, 1024 * MIB);
+        let settings = DiskSettings { keep_free: ByteCount(KEPT), ..settings(kind) };
+        let disks = Disks::open(directory(&data).as_fd(), &settings).unwrap();
+        let up_to = DiskLimit::UpTo(mib(4096));
+        let make = |number| disks.make(&name(&format!("volume_{number}")), up_to).unwrap();
+        let volumes: Vec<_> = (0..4).map(make).collect();
+        let promised = disks.make(&name("promised"), promised(192)).unwrap();
+        for volume in &volumes {
+            let (wrote, errno) = fill(volume, "file", 2048 * MIB);
+            assert!(is_full(errno), "{errno:?} after {wrote}");
+        }
+        assert_eq!(fill(&promised, "file", 176 * MIB), (176 * MIB, None));
+        let there = rustix::fs::statvfs(&data).unwrap();
+        let free = there.f_bavail * there.f_frsize;
+        assert!(free >= KEPT / 4 * 3, "{free} bytes are left to others");
+        // What one gives back, another can have.
+        drop(volumes);
+        disks.remove(&name("volume_0")).unwrap();
+        let another = disks.make(&name("another"), up_to).unwrap();
+        assert_eq!(fill(&another, "file", 4 * MIB), (4 * MIB, None));
     });
 }
 
@@ -173,7 +202,7 @@ fn more_than_the_data_directory_has_is_not_promised() {
 fn a_subvolume_made_inside_counts_as_well() {
     on_each(&[DiskKind::Btrfs], |data, kind| {
         let disks = open(data, kind);
-        let volume = disks.make(&name("volume"), mib(32)).unwrap();
+        let volume = disks.make(&name("volume"), promised(32)).unwrap();
         create_subvolume(volume.as_fd(), "inner").unwrap();
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let inner = openat(&volume, "inner", flags, Mode::empty()).unwrap();

@@ -9,7 +9,7 @@ use std::{
 };
 
 use harness::disks::{enter_own_mounts, settings};
-use isolate::disk::{ByteCount, DiskError, DiskKind, Disks, VolumeName};
+use isolate::disk::{ByteCount, DiskError, DiskKind, DiskLimit, Disks, VolumeName};
 use rustix::{
     fs::{Mode, OFlags, fsync, openat},
     io::{Errno, write},
@@ -127,6 +127,11 @@ pub(crate) fn names(disks: &Disks) -> Vec<String> {
 
 pub(crate) const fn mib(count: u64) -> ByteCount {
     ByteCount::mib(count)
+}
+
+/// A limit that somebody asked for.
+pub(crate) const fn promised(count: u64) -> DiskLimit {
+    DiskLimit::Promised(mib(count))
 }
 
 /// Writes a file until that fails or `most` is reached. Returns how much went in, and the error.

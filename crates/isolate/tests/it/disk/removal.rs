@@ -16,16 +16,16 @@ use rustix::{
 };
 
 use super::place::{
-    LASTING, MIB, fill, is_full, loop_devices, mib, mounts, name, names, on_data_directory,
-    on_each, open, put, small_data_directory,
+    LASTING, MIB, fill, is_full, loop_devices, mounts, name, names, on_data_directory, on_each,
+    open, promised, put, small_data_directory,
 };
 
 #[test]
 fn removing_is_done_once_and_asked_for_often() {
     on_each(&LASTING, |data, kind| {
         let disks = open(data, kind);
-        put(&disks.make(&name("volume"), mib(32)).unwrap(), "file", "old");
-        disks.make(&name("neighbour"), mib(32)).unwrap();
+        put(&disks.make(&name("volume"), promised(32)).unwrap(), "file", "old");
+        disks.make(&name("neighbour"), promised(32)).unwrap();
         for _ in 0..2 {
             disks.remove(&name("volume")).unwrap();
             assert_eq!(names(&disks), ["neighbour"], "{kind}");
@@ -33,10 +33,10 @@ fn removing_is_done_once_and_asked_for_often() {
         assert_eq!(disks.open_volume(&name("volume")).unwrap_err().reason(), Reason::Missing);
         assert_eq!(disks.usage(&name("volume")).unwrap_err().reason(), Reason::Missing);
         // The name can be taken again, and nothing of the old volume is in it.
-        let again = disks.make(&name("volume"), mib(32)).unwrap();
+        let again = disks.make(&name("volume"), promised(32)).unwrap();
         let found = openat(&again, "file", OFlags::RDONLY, Mode::empty());
         assert_eq!(found.unwrap_err(), Errno::NOENT, "{kind}");
-        assert_eq!(disks.make(&name("volume"), mib(32)).unwrap_err().reason(), Reason::Exists);
+        assert_eq!(disks.make(&name("volume"), promised(32)).unwrap_err().reason(), Reason::Exists);
         assert_eq!(names(&disks), ["neighbour", "volume"], "{kind}");
     });
 }
@@ -48,7 +48,7 @@ fn space_comes_back() {
         let data = small_data_directory(outer, 480 * MIB);
         let disks = open(&data, kind);
         for number in 0..10 {
-            let volume = disks.make(&name("volume"), mib(96)).unwrap();
+            let volume = disks.make(&name("volume"), promised(96)).unwrap();
             let wrote = fill(&volume, "file", 64 * MIB);
             assert_eq!(wrote, (64 * MIB, None), "{kind} {number}");
             drop(volume);
@@ -64,7 +64,7 @@ fn two_hundred_cycles_leave_nothing() {
         let before = traces(data, &disks);
         for number in 0..200 {
             let one = name(&format!("volume_{number}"));
-            put(&disks.make(&one, mib(16)).unwrap(), "file", "x");
+            put(&disks.make(&one, promised(16)).unwrap(), "file", "x");
             disks.remove(&one).unwrap();
         }
         assert_eq!(traces(data, &disks), before, "{kind}");
@@ -110,7 +110,7 @@ fn traces(data: &Path, disks: &Disks) -> Traces {
 fn subvolumes_made_inside_go_too() {
     on_each(&[DiskKind::Btrfs], |data, kind| {
         let disks = open(data, kind);
-        let volume = disks.make(&name("volume"), mib(64)).unwrap();
+        let volume = disks.make(&name("volume"), promised(64)).unwrap();
         let inside = |directory: &OwnedFd, inner: &str| {
             create_subvolume(directory.as_fd(), inner).unwrap();
             let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -135,7 +135,7 @@ fn subvolumes_made_inside_go_too() {
 fn a_tree_deeper_than_any_path_is_removed() {
     on_own_directory(|data| {
         let disks = open(data, DiskKind::Unlimited);
-        let volume = disks.make(&name("volume"), mib(16)).unwrap();
+        let volume = disks.make(&name("volume"), promised(16)).unwrap();
         let mut deepest = volume;
         for _ in 0..1500 {
             put(&deepest, "file", "x");
@@ -164,7 +164,7 @@ fn a_link_in_a_volume_is_removed_and_not_what_it_leads_to() {
         fs::create_dir(data.join("outside")).unwrap();
         fs::write(data.join("outside/file"), "kept").unwrap();
         let disks = open(data, DiskKind::Unlimited);
-        let volume = disks.make(&name("volume"), mib(16)).unwrap();
+        let volume = disks.make(&name("volume"), promised(16)).unwrap();
         rustix::fs::symlinkat(data.join("outside"), &volume, "link").unwrap();
         mkdirat(&volume, "inner", Mode::RWXU).unwrap();
         let inner = openat(&volume, "inner", OFlags::DIRECTORY, Mode::empty()).unwrap();
