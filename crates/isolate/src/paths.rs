@@ -10,11 +10,13 @@ pub struct Paths {
     pub copies: Vec<HostCopy>,
     /// Files and folders that its images are in.
     pub images: Vec<String>,
+    /// The folder that its root is made of.
+    pub root: Option<String>,
 }
 
 impl Paths {
     pub fn count(&self) -> usize {
-        self.mounts.len() + self.copies.len() + self.images.len()
+        self.mounts.len() + self.copies.len() + self.images.len() + usize::from(self.root.is_some())
     }
 }
 
@@ -97,6 +99,8 @@ pub enum Problem {
     Link,
     #[error("it is neither a file, a folder nor a Unix socket")]
     Kind,
+    #[error("it is no folder")]
+    NoFolder,
     #[error("only files and folders can be copied")]
     NotCopied,
     #[error("it is not beneath a path that the operator allows with agbox.host_paths")]

@@ -83,6 +83,8 @@ pub enum Image {
     Host,
     /// Layers in the folder of images, lowest first.
     Layers(Vec<String>),
+    /// The folder of the machine that it was granted for this.
+    Folder,
 }
 
 /// The most layers that an image has: more than any overlay needs, and than a packet carries.

@@ -142,6 +142,14 @@ impl Serve {
             set("listen", Some("127.0.0.1:0".to_owned()));
             set("data", Some(scratch.path().display().to_string()));
         }
+        // What is allowed by a flag counts when the settings are looked at as a whole.
+        if self.allow_soft_limits {
+            flags.insert("allow_soft_limits".to_owned(), Value::Boolean(true));
+        }
+        if self.allow_unlimited_disk {
+            let allowed = ("allow_unlimited_disk".to_owned(), Value::Boolean(true));
+            flags.insert("sandboxes".to_owned(), Value::Table(Table::from_iter([allowed])));
+        }
         let data = if scratch.is_some() || self.data.is_some() {
             Table::new()
         } else {
@@ -154,8 +162,6 @@ impl Serve {
             environment: env::vars().collect(),
             flags,
         })?;
-        config.allow_soft_limits |= self.allow_soft_limits;
-        config.sandboxes.allow_unlimited_disk |= self.allow_unlimited_disk;
         if self.private {
             // Whoever it is there for is gone when it is asked to stop.
             config.drain = Duration::ZERO;
@@ -183,6 +189,7 @@ fn announce(ready: &Ready) -> io::Result<()> {
 
 Try:
   ringfence run{url_flag}{data_flag} --language python -c 'print(\"hello\")'
+  ringfence create{url_flag}{data_flag} --image host --name demo
   ringfence key{url_flag}{data_flag} create laptop
   curl {url}/readyz"
     ))

@@ -22,7 +22,7 @@ fn the_first_start_says_where_it_is_and_what_to_try() {
     assert_eq!(mode & 0o777, 0o600);
     let greeting = &server.greeting;
     assert!(greeting.contains(&format!("Made an admin key: {}", file.display())), "{greeting}");
-    assert_eq!(greeting.lines().filter(|line| line.starts_with("  ")).count(), 3, "{greeting}");
+    assert_eq!(greeting.lines().filter(|line| line.starts_with("  ")).count(), 4, "{greeting}");
     assert!(!greeting.contains("rf_"), "{greeting}");
     assert_eq!(server.stop().0, Some(0));
 }

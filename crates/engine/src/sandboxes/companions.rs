@@ -12,12 +12,18 @@ use model::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::{SandboxError, Shared, command, machine::as_sandbox};
+use super::{SandboxError, Shared, command, machine::as_sandbox, paths};
 use body::Body;
 
 /// Refuses companions whose commands could not be run. Their images need not be here yet.
 pub(super) fn check(spec: &SandboxSpec) -> Result<(), SandboxError> {
     for companion in &spec.companions {
+        if paths::root_of(&as_sandbox(companion)).is_some() {
+            return Err(SandboxError::Invalid(format!(
+                "companion {:?} cannot be made of a folder: pack it as an image (tar:)",
+                companion.name
+            )));
+        }
         let checked = companion.healthcheck.as_ref().and_then(Rules::of);
         let commands = [Some(companion.command.clone()), checked.map(|rules| rules.command)];
         for command in commands.into_iter().flatten() {

@@ -30,7 +30,10 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
 use super::{
-    Defaults, LEAST_DISK, SandboxError, Settings, group::Group, link::Link, paths::has_paths,
+    Defaults, LEAST_DISK, SandboxError, Settings,
+    group::Group,
+    link::Link,
+    paths::{has_paths, root_of},
     ports::MAX_PORTS,
 };
 use crate::{
@@ -434,6 +437,9 @@ fn image_of(sandbox: &Sandbox) -> Result<Image, MachineError> {
     let name = &sandbox.spec.image;
     if name == HOST {
         return Ok(Image::Host);
+    }
+    if root_of(&sandbox.spec).is_some() {
+        return Ok(Image::Folder);
     }
     let used = sandbox.life.images.get(name);
     let used = used.ok_or_else(|| MachineError::NoImage { image: name.clone() })?;

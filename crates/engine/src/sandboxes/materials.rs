@@ -48,8 +48,8 @@ pub(super) async fn gather(
             wanted.opened = opened.map_err(|error| unreadable(name, &error))?;
         }
         match shared.images.get(wanted, listener).await? {
-            Found::Host => {}
-            Found::Directory { .. } => return Err(in_place(name)),
+            // It is used where it is, by who can open it.
+            Found::Host | Found::Directory { .. } => {}
             Found::Image(pinned) => {
                 materials.used.insert(name.to_owned(), used(&pinned)?);
                 materials.pins.push(pinned);
@@ -67,11 +67,6 @@ pub(super) fn names(spec: &SandboxSpec) -> BTreeSet<&str> {
 
 fn unreadable(name: &str, error: &MachineError) -> ImageError {
     ImageError::Unreadable { image: name.to_owned(), message: error.to_string() }
-}
-
-fn in_place(name: &str) -> ImageError {
-    let message = "sandboxes are not made of folders that are used in place".to_owned();
-    ImageError::Unsupported { image: name.to_owned(), message }
 }
 
 fn used(image: &Image) -> Result<UsedImage, ImageError> {

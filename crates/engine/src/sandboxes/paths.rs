@@ -110,16 +110,27 @@ pub(super) fn images_of(caller: &Caller, spec: &SandboxSpec) -> Vec<(String, Str
 /// Returns the path of an image that is a file or folder.
 pub(super) fn place_of(reference: Reference) -> Option<String> {
     match reference {
-        Reference::Archive(path) | Reference::Layout { path, .. } => {
+        Reference::Archive(path) | Reference::Layout { path, .. } | Reference::Directory(path) => {
             path.into_os_string().into_string().ok()
         }
-        Reference::Host | Reference::Directory(_) | Reference::Registry(_) => None,
+        Reference::Host | Reference::Registry(_) => None,
+    }
+}
+
+/// Returns the folder of the machine that the root of a sandbox is made of.
+pub(super) fn root_of(spec: &SandboxSpec) -> Option<String> {
+    match spec.image.parse() {
+        Ok(Reference::Directory(path)) => path.into_os_string().into_string().ok(),
+        Ok(_) | Err(_) => None,
     }
 }
 
 /// Whether a sandbox has anything of the machine.
 pub(super) fn has_paths(spec: &SandboxSpec) -> bool {
-    !spec.mounts.is_empty() || !spec.copies.is_empty() || !spec.tools.is_empty()
+    root_of(spec).is_some()
+        || !spec.mounts.is_empty()
+        || !spec.copies.is_empty()
+        || !spec.tools.is_empty()
 }
 
 async fn ask(
@@ -170,12 +181,13 @@ fn wanted(spec: &SandboxSpec) -> Paths {
         mounts: spec.mounts.iter().map(mount).collect(),
         copies: spec.copies.iter().map(copy).collect(),
         images: Vec::new(),
+        root: root_of(spec),
     }
 }
 
 /// Refuses what no sandbox can have, whatever is at its source.
 fn check(spec: &SandboxSpec, paths: &Paths) -> Result<(), SandboxError> {
-    let Paths { mounts, copies, images } = paths;
+    let Paths { mounts, copies, images, root } = paths;
     if paths.count() > MAX_PATHS {
         return Err(invalid(&format!(
             "a sandbox has at most {MAX_PATHS} mounts and copies, those of its tools counted: \
@@ -184,7 +196,8 @@ fn check(spec: &SandboxSpec, paths: &Paths) -> Result<(), SandboxError> {
     }
     let of_mounts = mounts.iter().flat_map(|it| [&it.source, &it.target]);
     let of_copies = copies.iter().flat_map(|it| it.exclude.iter().chain([&it.source, &it.target]));
-    let length: usize = of_mounts.chain(of_copies).chain(images).map(|text| text.len() + 8).sum();
+    let length: usize =
+        of_mounts.chain(of_copies).chain(images).chain(root).map(|text| text.len() + 8).sum();
     if length > MAX_TEXT {
         return Err(invalid(&format!(
             "paths and patterns of mounts and copies take {length} bytes, and may take {MAX_TEXT}"

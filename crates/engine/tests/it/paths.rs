@@ -442,3 +442,71 @@ async fn an_image_in_a_file_is_opened_with_the_rights_of_who_asks() {
     }
     server.end().await;
 }
+
+/// A root file system in a folder, with a shell and a file that only its owner can read.
+fn root_folder(machine: &Machine, name: &str, user: u32) -> PathBuf {
+    let root = machine.folder_of(name, user);
+    fs::create_dir(root.join("bin")).unwrap();
+    fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
+    fs::write(root.join("motd"), "in a folder\n").unwrap();
+    for (file, mode) in [("bin/busybox", 0o755), ("motd", 0o600)] {
+        let file = root.join(file);
+        fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+        chown(&file, Some(user), Some(user)).unwrap();
+    }
+    root
+}
+
+#[tokio::test]
+async fn a_folder_is_an_image_with_the_rights_of_who_asks() {
+    let machine = Machine::new();
+    let home = Home::new();
+    let server = home.start_behind(&machine.door).await;
+    let own = root_folder(&machine, "own", own_id());
+    let of = |root: &Path| SandboxSpec { image: format!("dir:{}", root.display()), ..host() };
+    let look = |sandbox: &Sandbox, user: &str, script: &str| {
+        let command = ["/bin/busybox", "sh", "-c", script].map(str::to_owned).to_vec();
+        let user = is_root().then(|| user.to_owned());
+        let spec = model::spec::ExecSpec { command, user, ..Default::default() };
+        let (server, sandbox) = (&server, sandbox.clone());
+        async move {
+            let started = server.start(&sandbox, spec).await;
+            let end = server.end_of(&started.exec.id).await;
+            (end, fs::read_to_string(started.stdout).unwrap())
+        }
+    };
+    let sandbox = ready(&server, &machine.own(), of(&own)).await;
+    let script = "cat /motd && echo changed > /motd && echo mine > /workspace/mine";
+    let (end, said) = look(&sandbox, "root", script).await;
+    assert_eq!((end, said.as_str()), (ExecEnd::Exited(Exit::Code(0)), "in a folder\n"));
+    assert_eq!(fs::read_to_string(own.join("motd")).unwrap(), "in a folder\n");
+    let name = sandbox.id.as_str();
+    server.sandboxes.stop(&tenant(), name).await.unwrap();
+    server.until(name, Phase::Stopped).await;
+    server.sandboxes.resume(&tenant(), name).await.unwrap();
+    let sandbox = server.until(name, Phase::Active).await;
+    let (_, said) = look(&sandbox, "root", "cat /motd /workspace/mine").await;
+    assert_eq!(said, "changed\nmine\n");
+
+    if is_root() {
+        // What the folder has of others is nobody's, and its secrets stay theirs.
+        let theirs = root_folder(&machine, "theirs", SOMEBODY);
+        fs::write(theirs.join("roots"), "of root").unwrap();
+        fs::set_permissions(theirs.join("roots"), Permissions::from_mode(0o600)).unwrap();
+        let sandbox = ready(&server, &machine.user(SOMEBODY), of(&theirs)).await;
+        let (_, said) = look(&sandbox, "root", "cat /motd; cat /roots || echo no").await;
+        assert_eq!(said, "in a folder\nno\n");
+        fs::set_permissions(&theirs, Permissions::from_mode(0o700)).unwrap();
+        refused(create(&server, &machine.user(ANOTHER), of(&theirs)).await, "denied");
+    }
+    let file = machine.path("file");
+    fs::write(&file, "").unwrap();
+    refused(create(&server, &machine.own(), of(&file)).await, "no folder");
+    refused(create(&server, &machine.own(), of(&machine.path("none"))).await, "No such file");
+    let link = machine.path("link");
+    symlink(&own, &link).unwrap();
+    refused(create(&server, &machine.own(), of(&link)).await, "symbolic link");
+    let strangers = create(&server, &Caller::nobody(), of(&own)).await;
+    assert!(matches!(strangers, Err(SandboxError::Image(_))), "{strangers:?}");
+    server.end().await;
+}

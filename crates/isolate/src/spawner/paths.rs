@@ -25,7 +25,7 @@ use crate::{
     sys::{self, process::Fork},
     wire,
 };
-use open::{Outcome, What};
+use open::{Outcome, Owned, What};
 use record::{Grant, Person, Rights};
 
 /// Processes that open paths at once: each may wait for a file system that does not answer.
@@ -37,6 +37,8 @@ pub(super) struct Brought {
     person: Option<Person>,
     pub(super) mounts: Vec<(Attach, OwnedFd)>,
     pub(super) copies: Vec<(BringIn, OwnedFd)>,
+    /// What its root is made of, if that is a folder of the machine.
+    pub(super) root: Option<OwnedFd>,
 }
 
 /// A process that opens paths, and what for.
@@ -277,17 +279,22 @@ impl Brought {
             kind: *kind,
             exclude: it.exclude.clone(),
         });
-        Self { person, mounts, copies: bring_in.zip(fds).collect() }
+        let copies = bring_in.zip(fds.by_ref()).collect();
+        Self { person, mounts, copies, root: paths.root.as_ref().and_then(|_| fds.next()) }
     }
 
     /// Has what belongs to who asked belong to the user of a sandbox whose users begin with this one.
     pub(super) fn map_owner(&self, first: u32) -> Result<(), Errno> {
-        if self.mounts.is_empty() && self.copies.is_empty() {
+        if self.mounts.is_empty() && self.copies.is_empty() && self.root.is_none() {
             return Ok(());
         }
         // What was granted by a server of one user's says nothing here.
         let person = self.person.as_ref().ok_or(Errno::PERM)?;
-        let (users, _child) = open::users_of(person, first + INSIDE_USER)?;
+        if let Some(root) = &self.root {
+            let (users, _child) = open::users_of(&Owned::as_root(person, first))?;
+            sys::mount::map_users_recursively(root.as_fd(), users.as_fd())?;
+        }
+        let (users, _child) = open::users_of(&Owned::by(person, first + INSIDE_USER))?;
         let trees = self.mounts.iter().map(|(_, tree)| tree);
         for tree in trees.chain(self.copies.iter().map(|(_, tree)| tree)) {
             sys::mount::map_users_recursively(tree.as_fd(), users.as_fd())?;

@@ -87,19 +87,15 @@ impl Ground {
     pub(crate) fn try_start(&mut self, mut command: Command) -> Result<(), String> {
         let log = fs::File::options().create(true).append(true).open(self.log_path()).unwrap();
         let address = self.url.strip_prefix("http://").unwrap_or("127.0.0.1:0");
+        command.args(["serve", "--listen", address, "--data"]).arg(&self.data);
         if self.is_mounted {
-            // A disk that is small enough to be filled has no room for volumes.
-            command.env("RINGFENCE_SANDBOXES__DISK", "unlimited");
-            command.env("RINGFENCE_SANDBOXES__ALLOW_UNLIMITED_DISK", "true");
-            command.env("RINGFENCE_SANDBOXES__KEEP_FREE", "0B");
+            // So small a disk has no room for volumes.
+            command
+                .arg("--allow-unlimited-disk")
+                .env("RINGFENCE_SANDBOXES__DISK", "unlimited")
+                .env("RINGFENCE_SANDBOXES__KEEP_FREE", "0MiB");
         }
-        let mut child = command
-            .args(["serve", "--listen", address, "--data"])
-            .arg(&self.data)
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let greeting = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         for line in greeting {
             if let Some(url) = line.strip_prefix("Ringfence serves on ") {

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::{Person, Rights};
 use crate::{
-    identity::map_users_and_groups,
+    identity::{SANDBOX_USERS, map_users_and_groups},
     paths::{Access, HostCopy, HostMount, Kind, Need, NoPath, Paths, Problem},
     sys::{self, process::Fork},
 };
@@ -33,7 +33,7 @@ use crate::{
 /// What is to be opened.
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    /// Every path as a mount of its own that is attached nowhere.
+    /// Every path as a mount of its own that is attached nowhere, that of the root last.
     Trees { paths: Paths, copies: bool, owner: Option<u32> },
     /// A file or folder, for reading.
     One(String),
@@ -89,7 +89,7 @@ fn open_trees(
     let in_general = |errno: Errno| NoPath { path: "/".to_owned(), problem: errno.into() };
     let users = match (&rights.person, owner) {
         (Some(person), Some(owner)) => {
-            let (users, child) = users_of(person, owner).map_err(in_general)?;
+            let (users, child) = users_of(&Owned::by(person, owner)).map_err(in_general)?;
             waitpid(Some(child), WaitOptions::empty()).map_err(in_general)?;
             Some(users)
         }
@@ -121,6 +121,10 @@ fn open_trees(
         let (kind, tree) = open_copy(rights, copy, users).map_err(at)?;
         of_copies.push(kind);
         trees.push(tree);
+    }
+    if let Some(path) = &paths.root {
+        let at = |problem| NoPath { path: path.clone(), problem };
+        trees.push(open_root(rights, path, users).map_err(at)?);
     }
     Ok((Outcome::Trees { mounts: kinds, copies: of_copies }, trees))
 }
@@ -167,6 +171,23 @@ fn open_copy(
         Ok((kind, source))
     })?;
     Ok((kind, clone(&source, sys::mount::RDONLY | sys::mount::NOEXEC, users)?))
+}
+
+/// Opens the folder that a root is made of.
+fn open_root(
+    rights: &Rights,
+    path: &str,
+    users: Option<BorrowedFd<'_>>,
+) -> Result<OwnedFd, Problem> {
+    let source = as_person(rights, || {
+        let (kind, source) = find(rights, path)?;
+        if kind != FileType::Directory {
+            return Err(Problem::NoFolder);
+        }
+        check_access(&source, Asked::READ_OK | Asked::EXEC_OK)?;
+        Ok(source)
+    })?;
+    clone(&source, sys::mount::RDONLY, users)
 }
 
 /// Opens a file or folder for reading.
@@ -263,9 +284,34 @@ fn as_person<T>(rights: &Rights, act: impl FnOnce() -> Result<T, Problem>) -> Re
     acted
 }
 
-/// Makes a user namespace that only says who owns what a person owns. The process that it is made with
-/// ends by itself, and is to be reaped.
-pub(super) fn users_of(person: &Person, owner: u32) -> Result<(OwnedFd, Pid), Errno> {
+/// Who owns files that are shown to a sandbox: lines of the maps of a user namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Owned {
+    users: String,
+    groups: String,
+}
+
+impl Owned {
+    /// What a person owns is another's, and nobody else owns anything.
+    pub(super) fn by(person: &Person, owner: u32) -> Self {
+        let line = |number: u32| format!("{number} {owner} 1\n");
+        Self { users: line(person.user), groups: line(person.group) }
+    }
+
+    /// What a person owns is root's in a sandbox whose users begin with this one. Root may have
+    /// everything, so that with him everybody owns there what he owns.
+    pub(super) fn as_root(person: &Person, first: u32) -> Self {
+        if person.user != 0 {
+            return Self::by(person, first);
+        }
+        let line = format!("0 {first} {SANDBOX_USERS}\n");
+        Self { users: line.clone(), groups: line }
+    }
+}
+
+/// Makes a user namespace that only says who owns what. The process that it is made with ends by
+/// itself, and is to be reaped.
+pub(super) fn users_of(owned: &Owned) -> Result<(OwnedFd, Pid), Errno> {
     // Its other end is closed when this returns.
     let (wait, _go) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     match sys::process::fork(sys::process::USER_NAMESPACE)? {
@@ -278,9 +324,7 @@ pub(super) fn users_of(person: &Person, owner: u32) -> Result<(OwnedFd, Pid), Er
         }
         Fork::Parent { child, pidfd: _ } => {
             let path = format!("/proc/{}/ns/user", child.as_raw_nonzero());
-            let users = format!("{} {owner} 1\n", person.user);
-            let groups = format!("{} {owner} 1\n", person.group);
-            map_users_and_groups(child, &users, &groups)?;
+            map_users_and_groups(child, &owned.users, &owned.groups)?;
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             Ok((openat(CWD, path, flags, Mode::empty())?, child))
         }

@@ -33,7 +33,7 @@ pub(in crate::spawner) fn furnish(
     let new = openat(volume, NEW, DIRECTORY, Mode::empty())?;
     match image {
         Image::Host => furnish_host(&new, on_disk)?,
-        Image::Layers(_) => {
+        Image::Layers(_) | Image::Folder => {
             for name in [UPPER, WORK] {
                 make_folder(&new, name, 0o755)?;
                 give_at(&new, name, on_disk)?;

@@ -127,7 +127,10 @@ impl Spawner {
         let root = self.template.clone_tree()?;
         let users = made.block.map(users_of).transpose()?;
         give_to(files, users.as_ref())?;
-        let layers = sandboxes.open_layers(&spec.image, users.as_ref())?;
+        let layers = match spec.image {
+            Image::Folder => vec![brought.root.ok_or(Errno::INVAL)?],
+            Image::Host | Image::Layers(_) => sandboxes.open_layers(&spec.image, users.as_ref())?,
+        };
         let [groups, own_groups] =
             made.groups.as_ref().map_or(Ok([Vec::new(), Vec::new()]), Lasting::procs)?;
         let leaves = made.groups.as_ref().map_or(Ok(None), Lasting::leaves)?;
