@@ -2,6 +2,7 @@
 //! `docs/faults.md`.
 
 mod breaks;
+mod calls;
 mod disk;
 mod foreign;
 mod ground;
