@@ -55,6 +55,11 @@ impl Keyring {
         self.inner.store.health()
     }
 
+    /// Returns when it does not any more.
+    pub(crate) async fn until_store_is_read_only(&self) {
+        self.inner.store.until_read_only().await;
+    }
+
     /// Reads all keys of the store.
     pub async fn open(store: Store) -> Result<Self, StoreError> {
         let keys = store.keys().await?;

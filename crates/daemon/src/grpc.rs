@@ -7,6 +7,7 @@ pub mod door;
 mod errors;
 mod events;
 mod from_wire;
+mod health;
 mod hpack;
 mod images;
 mod invalid;

@@ -368,16 +368,19 @@ impl Shared {
         sandbox: Sandbox,
         request: Request,
     ) -> Result<Option<Transition>, SandboxError> {
-        if let Some(answer) = self.ask_living(&sandbox.id, request.clone()).await {
-            return answer;
+        let unanswered = match self.ask_living(&sandbox.id, request.clone()).await {
+            Some(Err(broken_off @ SandboxError::BrokenOff)) => broken_off,
+            Some(answer) => return answer,
+            None => SandboxError::Unavailable(format!("sandbox {} is not served here", sandbox.id)),
+        };
+        let now = self.store.sandbox(&sandbox.id).await?.ok_or(SandboxError::NotFound)?;
+        if !now.life.phase.is_terminal() {
+            return Err(unanswered);
         }
         // It has come to its end, so that nothing can change any more.
-        let now = self.store.sandbox(&sandbox.id).await?.ok_or(SandboxError::NotFound)?;
         match now.request(request, clock::now())? {
             Answer::AlreadySo => Ok(None),
-            Answer::Record(_) | Answer::Act | Answer::First(_) => {
-                Err(SandboxError::Unavailable(format!("sandbox {} is not on this node", now.id)))
-            }
+            Answer::Record(_) | Answer::Act | Answer::First(_) => Err(unanswered),
         }
     }
 
@@ -389,8 +392,12 @@ impl Shared {
     ) -> Option<Result<Option<Transition>, SandboxError>> {
         let task = self.living().get(sandbox).map(|contact| contact.asks.clone())?;
         let (answer, answered) = oneshot::channel();
-        task.send(Ask { request, answer }).await.ok()?;
-        answered.await.ok()
+        // It ends when the sandbox does, and otherwise never before it has answered.
+        let broken_off = || Err(SandboxError::BrokenOff);
+        if task.send(Ask { request, answer }).await.is_err() {
+            return Some(broken_off());
+        }
+        Some(answered.await.unwrap_or_else(|_nobody| broken_off()))
     }
 
     /// Removes what is on this machine and in no record: a sandbox is recorded before it is made.

@@ -1,7 +1,7 @@
 //! Places where a test lets a process of the server die. There are none in a release build.
 //!
 //! `RF_FAILPOINT=e.row` ends the process that comes there, without unwinding; `e.row:3` the
-//! third time that it does.
+//! third time that it does. `panic:e.row:3` breaks off what it does instead, and lets it live.
 
 /// Every place, in the order of a life. A test goes through them all.
 pub const ALL: [&str; 24] = [
@@ -47,17 +47,25 @@ pub fn pass(name: &'static str) {
         atomic::{AtomicU32, Ordering},
     };
 
-    static ARMED: OnceLock<Option<(String, AtomicU32)>> = OnceLock::new();
+    struct Armed {
+        name: String,
+        left: AtomicU32,
+        panics: bool,
+    }
+
+    static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
     debug_assert!(ALL.contains(&name), "{name} is on no list");
     let armed = ARMED.get_or_init(|| {
         let text = std::env::var("RF_FAILPOINT").ok()?;
-        let (name, times) = text.split_once(':').unwrap_or((&text, "1"));
-        Some((name.to_owned(), AtomicU32::new(times.parse().ok()?)))
+        let (place, panics) = text.strip_prefix("panic:").map_or((&*text, false), |it| (it, true));
+        let (name, times) = place.split_once(':').unwrap_or((place, "1"));
+        Some(Armed { name: name.to_owned(), left: AtomicU32::new(times.parse().ok()?), panics })
     });
-    if let Some((armed, left)) = armed
-        && armed == name
-        && left.fetch_sub(1, Ordering::Relaxed) == 1
+    if let Some(armed) = armed
+        && armed.name == name
+        && armed.left.fetch_sub(1, Ordering::Relaxed) == 1
     {
+        assert!(!armed.panics, "{name} was to break off");
         std::process::abort();
     }
 }

@@ -8,6 +8,7 @@ mod command;
 mod exec;
 mod groups;
 pub mod journal;
+mod kept;
 mod output;
 mod port;
 mod serve;

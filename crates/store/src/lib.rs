@@ -64,6 +64,11 @@ impl Store {
         backend!(self, backend => backend.health())
     }
 
+    /// Returns when writes are not taken any more, which may be never.
+    pub async fn until_read_only(&self) {
+        backend!(self, backend => backend.until_read_only().await);
+    }
+
     /// Keeps a new key.
     pub async fn create_key(&self, key: ApiKey, hash: KeyHash) -> Result<(), StoreError> {
         backend!(self, backend => backend.commands().create_key(key, hash).await)

@@ -93,6 +93,10 @@ impl Postgres {
         Health::Good
     }
 
+    pub(crate) async fn until_read_only(&self) {
+        std::future::pending::<()>().await;
+    }
+
     pub(crate) fn watch(&self, sandbox: SandboxId) -> Watch {
         self.wakeups.watch(sandbox)
     }

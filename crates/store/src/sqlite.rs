@@ -10,14 +10,7 @@ mod reserve;
 mod sandboxes;
 mod schema;
 
-use std::{
-    fs::OpenOptions,
-    io,
-    os::unix::fs::OpenOptionsExt as _,
-    path::Path,
-    sync::{Arc, OnceLock},
-    thread,
-};
+use std::{fs::OpenOptions, io, os::unix::fs::OpenOptionsExt as _, path::Path, thread};
 
 use model::{
     event::Sequence,
@@ -25,7 +18,7 @@ use model::{
     sandbox::Sandbox,
 };
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use self::{identity::Identity, readers::Readers, reserve::Reserve};
 use crate::{
@@ -44,7 +37,7 @@ pub struct Sqlite {
     readers: Readers,
     wakeups: Wakeups,
     /// Set once, when a write went wrong for good: why.
-    stopped: Arc<OnceLock<String>>,
+    stopped: watch::Receiver<Option<String>>,
 }
 
 impl Sqlite {
@@ -60,13 +53,13 @@ impl Sqlite {
     fn start(connection: Connection, path: &Path) -> Result<Self, StoreError> {
         let readers = Readers::open(path)?;
         let (commands, queue) = Commands::channel();
-        let (wakeups, stopped) = (Wakeups::default(), Arc::default());
+        let (wakeups, (stop, stopped)) = (Wakeups::default(), watch::channel(None));
         let writer = Writer {
             connection,
             identity: Identity::of(path),
             reserve: Reserve::beside(path),
             wakeups: wakeups.clone(),
-            stopped: Arc::clone(&stopped),
+            stop,
         };
         thread::Builder::new()
             .name("store".into())
@@ -76,9 +69,17 @@ impl Sqlite {
     }
 
     pub(crate) fn health(&self) -> Health {
-        match self.stopped.get() {
+        match &*self.stopped.borrow() {
             None => Health::Good,
             Some(report) => Health::ReadOnly { report: report.clone() },
+        }
+    }
+
+    pub(crate) async fn until_read_only(&self) {
+        let mut stopped = self.stopped.clone();
+        if stopped.wait_for(Option::is_some).await.is_err() {
+            // It was closed in good health.
+            std::future::pending::<()>().await;
         }
     }
 
@@ -170,7 +171,7 @@ struct Writer {
     identity: Identity,
     reserve: Reserve,
     wakeups: Wakeups,
-    stopped: Arc<OnceLock<String>>,
+    stop: watch::Sender<Option<String>>,
 }
 
 /// An answer that waits for the commit: sent with the commit's error if that failed.
@@ -226,8 +227,9 @@ impl Writer {
             refuse_new_work(commands);
         }
         let mut batch = Batch::default();
-        let kept = match self.stopped.get() {
-            Some(report) => Err(Broken::Stop(report.clone())),
+        let stopped = self.stop.borrow().clone();
+        let kept = match stopped {
+            Some(report) => Err(Broken::Stop(report)),
             None => keep(&mut self.connection, &self.identity, commands, &mut batch),
         };
         // What was not taken up gets the same answer as what was.
@@ -258,7 +260,11 @@ impl Writer {
     fn tell_broken(&self, batch: &mut Batch, broken: &Broken) {
         tracing::error!(reason = ?broken, commands = batch.answers.len(), "cannot commit to the store");
         if let Broken::Stop(report) = broken {
-            self.stopped.get_or_init(|| report.clone());
+            self.stop.send_if_modified(|stopped| {
+                let is_first = stopped.is_none();
+                stopped.get_or_insert_with(|| report.clone());
+                is_first
+            });
         }
         for answer in batch.answers.drain(..) {
             answer(Err(match broken {

@@ -104,6 +104,7 @@ promises! {
         labels_and_texts_of_every_kind_are_kept;
     together: a_watcher_is_waked_when_there_is_something_to_read,
         a_watcher_never_reads_a_state_older_than_an_event,
+        forgetting_never_makes_a_hole,
         racing_writers_leave_no_gap_and_lose_nothing,
         lives_by_chance_are_kept_as_they_were_lived,
         a_refused_command_spoils_no_other,

@@ -1,6 +1,8 @@
 //! Faults of the machine while a real server runs real sandboxes. The table of all rows is
 //! `docs/faults.md`.
 
+mod breaks;
+mod calls;
 mod disk;
 mod foreign;
 mod ground;

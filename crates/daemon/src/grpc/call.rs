@@ -18,10 +18,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tonic::{Code, Status, codegen::Service};
-use tonic_health::{
-    pb::health_server::HealthServer,
-    server::{HealthReporter, HealthService},
-};
+use tonic_health::{pb::health_server::HealthServer, server::HealthService};
 
 use super::{
     errors::{complete, status},
@@ -91,14 +88,11 @@ impl fmt::Debug for Grpc {
 
 impl Grpc {
     pub(crate) async fn new(keyring: Keyring, host_paths: HostPaths, surface: Surface) -> Self {
+        let health = surface.health(keyring.clone()).await;
         let images = ImageServiceServer::new(surface.images());
         let sandboxes = SandboxServiceServer::new(surface)
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
-        // Whoever can ask is let in after everything was taken over, so it is true from the start.
-        let reporter = HealthReporter::new();
-        reporter.set_serving::<SandboxServiceServer<Surface>>().await;
-        let health = HealthServer::new(HealthService::from_health_reporter(reporter));
         Self { keyring, host_paths, sandboxes, images, health }
     }
 

@@ -97,6 +97,8 @@ pub(crate) fn of_exec(error: &SandboxError, exec: &str) -> Status {
         SandboxError::Invalid(_) => status(Reason::InvalidArgument, message, &[]),
         SandboxError::Unavailable(_) => status(Reason::Unavailable, message, &[]),
         SandboxError::Image(error) => of_image(error),
+        // It has been said where it broke.
+        SandboxError::BrokenOff => status(Reason::Internal, message, &[]),
         SandboxError::AlreadyExists | SandboxError::OutOfRange { .. } | SandboxError::Store(_) => {
             let source = std::error::Error::source(error);
             tracing::error!(%error, ?source, "a call cannot be answered");
@@ -202,6 +204,7 @@ mod tests {
             ),
             (SandboxError::Invalid("no".into()), About::Life, "InvalidArgument INVALID_ARGUMENT "),
             (SandboxError::Unavailable("no".into()), About::Life, "Unavailable UNAVAILABLE "),
+            (SandboxError::BrokenOff, About::Life, "Internal INTERNAL "),
             (
                 ImageError::InUse { image: "a".into() }.into(),
                 About::Life,

@@ -21,16 +21,17 @@ use model::{
 use store::sandboxes::{ExecAt, Filter, PAGE, Phases};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tonic::{Request, Response, Status};
+use tonic_health::{pb::health_server::HealthServer, server::HealthService};
 
 use super::{
     call::{self, Deadline, Who},
     errors::{About, of_exec, of_sandbox, status},
     events::{self, Events},
-    from_wire,
+    from_wire, health,
     images::ImageSurface,
     spec, to_wire,
 };
-use crate::serve::Phase;
+use crate::{auth::Keyring, serve::Phase};
 
 /// Changes that are under way at once.
 const MAX_CHANGES: usize = 1024;
@@ -249,6 +250,11 @@ impl Surface {
         phase: watch::Receiver<Phase>,
     ) -> Self {
         Self { sandboxes, tasks, phase, changes: Arc::new(Semaphore::new(MAX_CHANGES)) }
+    }
+
+    /// Returns what answers whether calls can be made.
+    pub(crate) async fn health(&self, keyring: Keyring) -> HealthServer<HealthService> {
+        health::serve(keyring, self.phase.clone(), &self.tasks).await
     }
 
     /// Returns what answers the calls about images.

@@ -138,6 +138,16 @@ async fn r01_the_main_port_takes_one_valid_key() {
             assert_eq!(refused(answer), "Unauthenticated UNAUTHENTICATED");
         }
     }
+    // What nobody asked for is no mistake, whatever is in it. Too much of it is.
+    let strange = [("x-api-key", key), ("garbage-bin", "%%%"), ("x-two", "a"), ("x-two", "b")];
+    let connection = Connection::tcp(daemon.address, &strange).await;
+    assert!(ping(&connection).await.is_ok());
+    let large = "x".repeat(256 << 10);
+    let too_much =
+        Connection::tcp(daemon.address, &[("x-api-key", key), ("x-large", &large)]).await;
+    assert!(ping(&too_much).await.is_err());
+    assert!(ping(&connection).await.is_ok());
+    drop((connection, too_much));
     daemon.stop().await;
 }
 

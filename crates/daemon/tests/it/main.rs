@@ -9,6 +9,7 @@ mod connections;
 mod executions;
 mod frames;
 mod framing;
+mod health;
 mod metrics;
 mod paths;
 mod peer;

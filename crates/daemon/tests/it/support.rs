@@ -95,6 +95,11 @@ impl Daemon {
         Self { address, key, keyring, scripted, stop, serving, data }
     }
 
+    /// Returns where its store is.
+    pub(crate) fn store(&self) -> std::path::PathBuf {
+        self.data.path().join("s.db")
+    }
+
     /// Asks the daemon to stop; the answer is there when it has.
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();

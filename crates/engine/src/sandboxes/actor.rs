@@ -9,10 +9,12 @@ mod deadlines;
 mod execs;
 mod foreign;
 mod freeze;
+mod lives;
 mod losses;
 mod main_process;
 mod moments;
 mod ports;
+mod retries;
 
 use std::{
     future::Future,
@@ -49,10 +51,12 @@ use super::{
 use crate::images::{ImageError, Progress};
 use companions::Beside;
 use execs::Execs;
+use lives::Door;
 use main_process::MainProcess;
 pub(super) use main_process::NAME as MAIN;
 use moments::Moments;
 use ports::Ports;
+use retries::Retry;
 
 /// What somebody wants of the sandbox.
 #[derive(Debug)]
@@ -123,16 +127,16 @@ enum Presence {
 pub(super) struct Actor {
     shared: Arc<Shared>,
     sandbox: Sandbox,
-    inbox: mpsc::Receiver<Ask>,
+    door: Door,
     presence: Presence,
     execs: Execs,
     main: MainProcess,
     ports: Ports,
     beside: Beside,
     work: Option<Work>,
+    retry: Retry,
     /// Requests that wait until the sandbox has been made ready.
     waiting: Vec<Ask>,
-    progress: watch::Sender<Progress>,
     /// What it is made from, kept for as long as the record may not tell others so.
     materials: Materials,
     /// Until when its processes may take to stop.
@@ -166,32 +170,33 @@ impl Actor {
     }
 
     fn start(shared: &Arc<Shared>, sandbox: Sandbox, presence: Presence) {
-        let (sender, inbox) = mpsc::channel(INBOX);
-        let (progress, _) = watch::channel(Progress::default());
-        let contact = Contact { asks: sender, progress: progress.subscribe() };
+        let (door, contact) = Door::new();
         shared.living().insert(sandbox.id.clone(), contact);
+        shared.tasks.start("sandbox", Self::new(shared, sandbox, presence, door).live());
+    }
+
+    fn new(shared: &Arc<Shared>, sandbox: Sandbox, presence: Presence, door: Door) -> Self {
         let last_at = sandbox.life.phase_since.max(sandbox.life.last_used_at);
         let moments = Moments::of(&sandbox.life, clock::now());
-        let actor = Self {
+        Self {
             shared: Arc::clone(shared),
             sandbox,
-            inbox,
+            door,
             presence,
             execs: Execs::default(),
             main: MainProcess::default(),
             ports: Ports::default(),
             beside: Beside::default(),
             work: None,
+            retry: Retry::default(),
             waiting: Vec::new(),
-            progress,
             materials: Materials::default(),
             stop_until: None,
             last_at,
             moments,
             hang_ups: 0,
             is_over: false,
-        };
-        shared.tasks.start("sandbox", actor.run());
+        }
     }
 
     async fn run(mut self) {
@@ -211,7 +216,6 @@ impl Actor {
                 Happened::TimeIsUp => self.time_is_up().await,
             }
         }
-        self.shared.living().remove(&self.sandbox.id);
         if !self.sandbox.life.images.is_empty() {
             self.shared.is_littered.store(true, Ordering::Relaxed);
         }
@@ -252,7 +256,7 @@ impl Actor {
             done = done => Happened::Done(done),
             told = told => Happened::Told(told),
             news = self.beside.next() => Happened::Companion(news),
-            ask = self.inbox.recv() => Happened::Asked(ask),
+            ask = self.door.next() => Happened::Asked(ask),
             () = time_is_up => Happened::TimeIsUp,
         }
     }
@@ -261,7 +265,7 @@ impl Actor {
     async fn do_what_is_due(&mut self) {
         self.tend_ports();
         self.tend_companions();
-        if self.work.is_some() {
+        if self.work.is_some() || self.retry.deadline().is_some() {
             return;
         }
         let (shared, sandbox) = (Arc::clone(&self.shared), self.sandbox.clone());
@@ -292,7 +296,7 @@ impl Actor {
                 }))
             }
             (Presence::None, Phase::Provisioning) if !self.is_prepared() => {
-                let (sandbox, progress) = (self.sandbox.clone(), self.progress.clone());
+                let (sandbox, progress) = (self.sandbox.clone(), self.door.progress.clone());
                 Some(Box::pin(async move {
                     Done::Gathered(materials::gather(&shared, &sandbox, &progress).await)
                 }))
@@ -375,21 +379,17 @@ impl Actor {
                 self.lost(FailureCause::SupervisorLost, &chain(&error)).await;
             }
             Done::Ended(Ok(())) => {
+                self.is_cleared();
                 self.presence = Presence::None;
                 self.stop_until = None;
             }
-            Done::Ended(Err(error)) => {
-                tracing::error!(sandbox = %id, %error, "cannot end it; trying again");
-                sleep(RETRY).await;
-            }
+            Done::Ended(Err(error)) => self.set_aside("end its processes", &error),
             Done::Removed(Ok(())) => {
+                self.is_cleared();
                 failpoint::pass("d.terminal_event");
                 self.see(Observation::Deleted).await;
             }
-            Done::Removed(Err(error)) => {
-                tracing::error!(sandbox = %id, %error, "cannot remove it; trying again");
-                sleep(RETRY).await;
-            }
+            Done::Removed(Err(error)) => self.set_aside("remove its files", &error),
         }
     }
 
@@ -477,6 +477,7 @@ impl Actor {
             Request::Delete(_) => {
                 failpoint::pass("d.intent");
                 self.work = None;
+                self.retry.at_once();
             }
             Request::Stop(_)
             | Request::Resume

@@ -30,6 +30,9 @@ pub enum SandboxError {
     Unavailable(String),
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// The fault is the server's own. Whoever asks what became of it is told the truth.
+    #[error("the task of the sandbox broke off, so that it is not known whether this was done")]
+    BrokenOff,
     #[error("the store does not answer as it should")]
     Store(#[source] StoreError),
 }

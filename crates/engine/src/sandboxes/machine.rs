@@ -86,6 +86,8 @@ pub(super) enum MachineError {
     Engine(#[from] EngineError),
     #[error("cannot make the sandbox: {0}")]
     Broken(#[from] Broken),
+    #[error("cannot clear it away: {0}")]
+    Left(Broken),
     #[error("its supervisor was not ready within {0:?}")]
     NotInTime(Duration),
     #[error("cannot give the sandbox a path of the machine: {0}")]
@@ -356,8 +358,10 @@ impl Machine {
     }
 
     async fn done(&self, order: SandboxOrder) -> Result<(), MachineError> {
-        let (answer, _) = self.spawner.sandbox(order).await?;
-        settle(answer).map(drop)
+        match self.spawner.sandbox(order).await?.0 {
+            SandboxAnswer::Failed { broken } => Err(MachineError::Left(broken)),
+            _ => Ok(()),
+        }
     }
 
     /// Names what has files or processes here.

@@ -8,7 +8,7 @@
 use std::{os::fd::OwnedFd, time::Duration};
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, openat, unlinkat},
+    fs::{Mode, OFlags, openat},
     io::Errno,
     pipe::{PipeFlags, pipe_with},
     process::{Pid, Signal, kill_process, kill_process_group},
@@ -18,7 +18,7 @@ use super::{
     Place, command,
     journal::{self, Record},
     output::Output,
-    wire::{End, Known, Start, Tell, UNKEPT, Whom, Written},
+    wire::{End, Known, Start, Tell, Whom, Written},
 };
 use crate::{
     init::word::Word,
@@ -226,15 +226,6 @@ fn create(folder: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
 }
 
 impl Place {
-    /// Removes the output of what nobody looks at.
-    pub(super) fn clear_output(&self, exec: &str) {
-        if exec.starts_with(UNKEPT) {
-            for stream in ["stdout", "stderr"] {
-                let _ = unlinkat(&self.outputs, format!("{exec}.{stream}.log"), AtFlags::empty());
-            }
-        }
-    }
-
     /// Writes down what happened. Without a journal less is known of a supervisor that died.
     pub(super) fn note(&self, record: &Record) {
         let _ = journal::append(&self.journal, record);

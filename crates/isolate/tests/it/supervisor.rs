@@ -358,3 +358,30 @@ fn a_socket_into_the_sandbox_is_for_whoever_knows_the_secret() {
     daemon.start("ex_1", "exit 4");
     assert_eq!(exit_of(&daemon.end("ex_1")), Exit::Code(4));
 }
+
+#[test]
+fn of_what_is_started_again_for_ever_only_the_last_outputs_stay() {
+    let supervisor = start_supervisor().unwrap();
+    let (mut daemon, _) = Daemon::greet(&supervisor);
+    let callers = ["ex_1".to_owned(), "1-1".to_owned()];
+    let own = (1..=6).flat_map(|number| [format!("_main-{number}"), format!("_post-{number}")]);
+    for exec in callers.iter().cloned().chain(own).chain(["_check-7".to_owned()]) {
+        daemon.start(&exec, "echo here; echo there >&2");
+        daemon.end(&exec);
+        daemon.ask(&Ask::Forget { exec });
+    }
+    // It does one thing after the other: when this has run, the rest is forgotten.
+    daemon.start("ex_2", "true");
+    daemon.end("ex_2");
+    let is_there = |exec: &str| {
+        let streams = ["stdout", "stderr"].map(|stream| supervisor.output(exec, stream).is_ok());
+        assert_eq!(streams[0], streams[1], "{exec}");
+        streams[0]
+    };
+    for kind in ["_main", "_post"] {
+        let kept: Vec<u32> = (1..=6).filter(|it| is_there(&format!("{kind}-{it}"))).collect();
+        assert_eq!(kept, [4, 5, 6], "{kind}");
+    }
+    assert!(callers.iter().all(|exec| is_there(exec)));
+    assert!(!is_there("_check-7"));
+}

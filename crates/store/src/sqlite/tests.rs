@@ -1,5 +1,6 @@
 use std::{fs, path::Path};
 
+use futures_util::FutureExt as _;
 use model::transition::Observation;
 
 use super::*;
@@ -105,6 +106,8 @@ async fn a_store_whose_file_is_replaced_takes_no_more_writes() {
     let (creation, sandbox) = creation(1);
     store.create_sandbox(creation).await.unwrap();
 
+    let mut stopped = Box::pin(store.until_read_only());
+    assert_eq!(stopped.as_mut().now_or_never(), None);
     fs::rename(&path, directory.path().join("moved.db")).unwrap();
     fs::write(&path, b"").unwrap();
     for _ in 0..2 {
@@ -113,6 +116,7 @@ async fn a_store_whose_file_is_replaced_takes_no_more_writes() {
         assert!(matches!(refused, Err(StoreError::ReadOnly { .. })), "{refused:?}");
     }
     assert!(matches!(store.health(), Health::ReadOnly { .. }));
+    stopped.await;
     assert!(store.sandbox(&sandbox.id).await.unwrap().is_some());
 }
 

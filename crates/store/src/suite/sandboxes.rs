@@ -147,13 +147,18 @@ async fn with_warnings(store: &Store, count: u32) -> Sandbox {
 /// F50.
 pub(super) async fn a_subscriber_can_go_on_from_every_event(place: Place) {
     let store = place.open().await;
-    let sandbox = with_warnings(&store, 48).await;
-    let all = store.events(&sandbox.id, Sequence::ZERO, PAGE).await.unwrap();
-    assert_eq!(all.latest, Sequence(50));
-    for after in 0..=50 {
+    let sandbox = with_warnings(&store, 998).await;
+    let mut all = Vec::new();
+    while all.len() < 1000 {
+        let after = Sequence(u64::try_from(all.len()).unwrap());
+        let told = store.events(&sandbox.id, after, PAGE).await.unwrap();
+        assert_eq!(told.latest, Sequence(1000));
+        all.extend(told.events);
+    }
+    for after in 0..=1000 {
         let told = store.events(&sandbox.id, Sequence(after), 7).await.unwrap();
         let from = usize::try_from(after).unwrap();
-        assert_eq!(told.events, all.events[from..(from + 7).min(50)]);
+        assert_eq!(told.events, all[from..(from + 7).min(1000)]);
     }
 }
 

@@ -10,6 +10,7 @@ use model::{
     spec::ExecSpec,
     transition::{Answer, Observation, Transition},
 };
+use tokio::sync::Semaphore;
 
 use super::{Place, advance, at, create, creation, end};
 use crate::{Store, StoreError, sandboxes::PAGE};
@@ -53,14 +54,16 @@ async fn warn(store: &Store, sandbox: &mut Sandbox, seconds: u32) {
     }
 }
 
-/// F54: what is told is never ahead of what is read.
+/// F54: what is told is never ahead of what is read, and a state and the events after it make every
+/// later state.
 pub(super) async fn a_watcher_never_reads_a_state_older_than_an_event(place: Place) {
     let [writer, reader, _] = place.open_three().await;
     let mut sandbox = create(&writer, 1).await;
     let id = sandbox.id.clone();
     let follow = async {
         let mut watch = reader.watch(&id);
-        let mut read = Sequence::ZERO;
+        let mut life = reader.sandbox(&id).await.unwrap().unwrap().life;
+        let mut read = life.sequence;
         while read < Sequence(101) {
             let known = watch.latest();
             let told = reader.events(&id, read, PAGE).await.unwrap();
@@ -69,11 +72,14 @@ pub(super) async fn a_watcher_never_reads_a_state_older_than_an_event(place: Pla
             for event in &told.events {
                 assert_eq!(event.sequence, read.next());
                 read = event.sequence;
+                life = life.after(event).unwrap();
             }
+            assert!(state.life.sequence != read || state.life == life, "{:?} {life:?}", state.life);
             if told.events.is_empty() {
                 watch.changed().await.unwrap();
             }
         }
+        assert_eq!(reader.sandbox(&id).await.unwrap().unwrap().life, life);
     };
     let write = async {
         for seconds in 0..100 {
@@ -81,6 +87,53 @@ pub(super) async fn a_watcher_never_reads_a_state_older_than_an_event(place: Pla
         }
     };
     futures_util::future::join(follow, write).await;
+}
+
+/// F53: who is overtaken by forgetting is told from where on there are events, and misses none of
+/// those in silence.
+pub(super) async fn forgetting_never_makes_a_hole(place: Place) {
+    const LAST: Sequence = Sequence(301);
+    let [writer, reader, keeper] = place.open_three().await;
+    let mut sandbox = create(&writer, 1).await;
+    let id = sandbox.id.clone();
+    // One who reads an event for every two that are written.
+    let pace = Semaphore::new(0);
+    let write = async {
+        for seconds in 0..300 {
+            warn(&writer, &mut sandbox, seconds).await;
+            pace.add_permits(usize::from(seconds % 2 == 0));
+            // Most of the time a few are kept, and now and then none but the last.
+            let keep = if seconds % 20 == 0 { 0 } else { 12 };
+            let earliest = sandbox.life.sequence.0.saturating_sub(keep).max(1);
+            keeper.trim_events(&id, Sequence(earliest)).await.unwrap();
+        }
+        pace.close();
+    };
+    let follow = async {
+        let (mut read, mut overtaken) = (Sequence::ZERO, 0_u32);
+        while read < LAST {
+            if let Ok(turn) = pace.acquire().await {
+                turn.forget();
+            }
+            match reader.events(&id, read, 1).await {
+                Ok(told) => {
+                    for event in &told.events {
+                        assert_eq!(event.sequence, read.next());
+                        read = event.sequence;
+                    }
+                }
+                Err(StoreError::OutOfRange { asked, earliest, latest }) => {
+                    assert!(asked == read && earliest > read.next() && earliest <= latest);
+                    overtaken += 1;
+                    read = Sequence(earliest.0 - 1);
+                }
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        overtaken
+    };
+    let (overtaken, ()) = futures_util::future::join(follow, write).await;
+    assert!(overtaken >= 10, "overtaken {overtaken} times");
 }
 
 /// I5 with three daemons: 3 handles × 4 tasks × 20 steps on 2 sandboxes.

@@ -131,6 +131,13 @@ impl Ground {
         assert!(gone(&daemon), "the daemon goes on");
     }
 
+    /// Kills what is left of a server of which one process may be gone: the other ends with it.
+    pub(crate) fn kill_rest(&mut self) {
+        let mut server = self.server.take().unwrap();
+        server.kill().unwrap_or_default();
+        server.wait().unwrap();
+    }
+
     /// Gives up the process, which has ended or is to go on by itself.
     pub(crate) fn take_server(&mut self) -> Child {
         self.server.take().unwrap()
@@ -155,10 +162,31 @@ impl Ground {
         self.command(arguments).output().unwrap().into()
     }
 
+    /// Whether something is answered well, soon: the server may die over it.
+    pub(crate) fn patiently(&self, arguments: &[&str]) -> bool {
+        let client = self.command(arguments);
+        let mut timed = Command::new("timeout");
+        timed.arg("5").arg(client.get_program()).args(client.get_args());
+        timed.envs(client.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        timed.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        timed.status().unwrap().success()
+    }
+
     /// Makes a sandbox of this name, which must work.
     pub(crate) fn create(&self, name: &str) {
         let said = self.ask(&["create", "--image", "host", "--name", name]);
         assert_eq!(said.code, Some(0), "{said:?}\n{}", self.log());
+    }
+
+    /// Follows a sandbox until it is ready.
+    pub(crate) fn until_ready(&self, sandbox: &str) {
+        let mut following = self.command(&["events", sandbox, "--follow", "--json"]);
+        let mut following = following.stdout(Stdio::piped()).spawn().unwrap();
+        let mut told = BufReader::new(following.stdout.take().unwrap()).lines();
+        let is_ready = told.any(|line| line.unwrap().contains("\"SANDBOX_READY\""));
+        following.kill().unwrap();
+        following.wait().unwrap();
+        assert!(is_ready, "{}", self.log());
     }
 
     /// Runs a script in a sandbox, to its end.

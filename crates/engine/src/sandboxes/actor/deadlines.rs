@@ -12,6 +12,10 @@ use super::{Actor, Presence};
 impl Actor {
     /// Returns when something is to be done although nothing happens.
     pub(super) fn deadline(&self) -> Option<Instant> {
+        [self.retry.deadline(), self.deadline_of_phase()].into_iter().flatten().min()
+    }
+
+    fn deadline_of_phase(&self) -> Option<Instant> {
         match self.phase() {
             Phase::Stopping => self.stop_until,
             Phase::Stopped => Some(self.end_of_keeping()),
@@ -39,7 +43,12 @@ impl Actor {
     }
 
     pub(super) async fn time_is_up(&mut self) {
+        if self.retry.deadline().is_some_and(|at| at <= Instant::now()) {
+            return self.retry.at_once();
+        }
         if self.phase() == Phase::Stopping {
+            // Once: what comes then has a time of its own.
+            self.stop_until = None;
             tracing::warn!(sandbox = %self.sandbox.id, "did not stop in time, and is ended");
             return self.let_go(Presence::Remains);
         }
