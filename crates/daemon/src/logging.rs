@@ -22,5 +22,10 @@ pub fn init(log: &Log) -> Result<(), LoggingError> {
         LogFormat::Text => registry.with(fmt::layer().with_writer(io::stderr)).try_init()?,
         LogFormat::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init()?,
     }
+    // What a panic says may hold a piece of a request; where it was does not.
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(place, "a part of the server broke: this is a mistake in the server");
+    }));
     Ok(())
 }

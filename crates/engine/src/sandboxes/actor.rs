@@ -281,8 +281,11 @@ impl Actor {
                 }))
             }
             (Presence::Unknown, _) => {
-                let id = sandbox.id;
-                Some(Box::pin(async move { Done::Found(shared.machine.open(id.as_str()).await) }))
+                let (name, resources) = (sandbox.id.to_string(), sandbox.spec.resources);
+                Some(Box::pin(async move {
+                    let defaults = shared.settings.defaults;
+                    Done::Found(shared.machine.open(&name, &resources, defaults).await)
+                }))
             }
             (Presence::Remains, _)
             | (Presence::Link(_), Phase::Stopped | Phase::Failed)

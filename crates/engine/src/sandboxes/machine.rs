@@ -284,10 +284,20 @@ impl Machine {
         self.connect(&name)
     }
 
-    /// Finds the supervisor that a daemon before this one has left, if it lives.
-    pub(super) async fn open(&self, name: &str) -> Result<Found, MachineError> {
+    /// Finds the supervisor that a daemon before this one has left, if it lives. That one may have
+    /// died before it had set the limits.
+    pub(super) async fn open(
+        &self,
+        name: &str,
+        resources: &Resources,
+        defaults: Defaults,
+    ) -> Result<Found, MachineError> {
         match self.look(name).await? {
-            (SandboxAnswer::Body { .. }, _) => Ok(Found::Link(self.connect(name)?)),
+            (SandboxAnswer::Body { cgroup }, fds) => {
+                let group = Group::new(cgroup, fds)?;
+                group.limit(resources, defaults).map_err(MachineError::Limits)?;
+                Ok(Found::Link(self.connect(name)?))
+            }
             (SandboxAnswer::NoBody { rebooted }, _) => Ok(Found::Nothing { rebooted }),
             _ => Err(MachineError::Confused),
         }

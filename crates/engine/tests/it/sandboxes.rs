@@ -341,3 +341,49 @@ async fn what_is_stopped_or_deleted_for_long_is_deleted_and_forgotten() {
     assert!(matches!(gone, Err(SandboxError::NotFound)), "{gone:?}");
     server.end().await;
 }
+
+/// Returns the file that limits the memory of a process's control group.
+fn memory_limit_of(pid: &str) -> std::path::PathBuf {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let of = |kinds: &str| {
+        let is_it = |line: &&str| line.split(':').nth(1).unwrap().split(',').any(|it| it == kinds);
+        groups.lines().find(is_it).map(|line| line.splitn(3, ':').last().unwrap().to_owned())
+    };
+    let v1 =
+        of("memory").map(|group| format!("/sys/fs/cgroup/memory{group}/memory.limit_in_bytes"));
+    let v2 = || of("").map(|group| format!("/sys/fs/cgroup{group}/memory.max"));
+    // A command has a group of its own below that of its sandbox.
+    let own = std::path::PathBuf::from(v1.or_else(v2).unwrap());
+    own.parent().unwrap().parent().unwrap().join(own.file_name().unwrap())
+}
+
+#[tokio::test]
+async fn a_server_that_died_before_it_had_set_the_limits_is_followed_by_one_that_does() {
+    let home = Home::new();
+    let server = home.start().await;
+    if !server.has_cgroups() {
+        return server.end().await;
+    }
+    let resources = Resources { memory: Some(ByteSize::mib(256)), ..Resources::default() };
+    let spec = SandboxSpec { resources, ..host() };
+    let created = server.sandboxes.create(&tenant(), None, spec).await.unwrap();
+    let sandbox = server.until(created.id.as_str(), Phase::Active).await;
+    server.start(&sandbox, shell("exec sleep 1000")).await;
+    let supervisor = home.supervisor_of(sandbox.id.as_str()).to_string();
+    let children = format!("/proc/{supervisor}/task/{supervisor}/children");
+    let command = loop {
+        let children = std::fs::read_to_string(&children).unwrap();
+        if let Some(child) = children.split_whitespace().next() {
+            break child.to_owned();
+        }
+        tokio::task::yield_now().await;
+    };
+    let limit = memory_limit_of(&command);
+    assert_eq!(std::fs::read_to_string(&limit).unwrap().trim(), (256 << 20).to_string());
+    server.crash().await;
+    std::fs::write(&limit, if limit.ends_with("memory.max") { "max" } else { "-1" }).unwrap();
+    let server = home.start().await;
+    assert_eq!(server.run(&sandbox, "echo back").await.1, "back\n");
+    assert_eq!(std::fs::read_to_string(&limit).unwrap().trim(), (256 << 20).to_string());
+    server.end().await;
+}

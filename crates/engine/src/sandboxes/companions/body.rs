@@ -158,12 +158,13 @@ impl Body {
     async fn find(&self) -> Result<Link, MachineError> {
         let machine = &self.shared.machine;
         let name = self.name();
-        if let Found::Link(link) = machine.open(&name).await? {
+        let defaults = self.shared.settings.defaults;
+        let found = machine.open(&name, &self.companion.resources, defaults).await?;
+        if let Found::Link(link) = found {
             return Ok(link);
         }
         // There may be remains.
         machine.end(&name).await?;
-        let defaults = self.shared.settings.defaults;
         machine.make_companion(&self.sandbox, self.number, &self.companion, defaults).await
     }
 
