@@ -342,8 +342,8 @@ async fn what_is_stopped_or_deleted_for_long_is_deleted_and_forgotten() {
     server.end().await;
 }
 
-/// Returns the file that limits the memory of a process's control group.
-fn memory_limit_of(pid: &str) -> std::path::PathBuf {
+/// Returns the file that limits the memory of a process to this.
+fn memory_limit_of(pid: &str, limit: &str) -> std::path::PathBuf {
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let of = |kinds: &str| {
         let is_it = |line: &&str| line.split(':').nth(1).unwrap().split(',').any(|it| it == kinds);
@@ -352,9 +352,11 @@ fn memory_limit_of(pid: &str) -> std::path::PathBuf {
     let v1 =
         of("memory").map(|group| format!("/sys/fs/cgroup/memory{group}/memory.limit_in_bytes"));
     let v2 = || of("").map(|group| format!("/sys/fs/cgroup{group}/memory.max"));
-    // A command has a group of its own below that of its sandbox.
+    // A command may have a group of its own below that of its sandbox.
     let own = std::path::PathBuf::from(v1.or_else(v2).unwrap());
-    own.parent().unwrap().parent().unwrap().join(own.file_name().unwrap())
+    let above = own.parent().unwrap().parent().unwrap().join(own.file_name().unwrap());
+    let is_it = |file: &std::path::PathBuf| std::fs::read_to_string(file).unwrap().trim() == limit;
+    [own, above].into_iter().find(is_it).unwrap()
 }
 
 #[tokio::test]
@@ -378,10 +380,10 @@ async fn a_server_that_died_before_it_had_set_the_limits_is_followed_by_one_that
         }
         tokio::task::yield_now().await;
     };
-    let limit = memory_limit_of(&command);
-    assert_eq!(std::fs::read_to_string(&limit).unwrap().trim(), (256 << 20).to_string());
+    let limit = memory_limit_of(&command, &(256 << 20).to_string());
     server.crash().await;
-    std::fs::write(&limit, if limit.ends_with("memory.max") { "max" } else { "-1" }).unwrap();
+    // Any other limit than its own stands for none.
+    std::fs::write(&limit, (128 << 20).to_string()).unwrap();
     let server = home.start().await;
     assert_eq!(server.run(&sandbox, "echo back").await.1, "back\n");
     assert_eq!(std::fs::read_to_string(&limit).unwrap().trim(), (256 << 20).to_string());

@@ -1,8 +1,10 @@
 //! Tasks of sandboxes that break off, and sandboxes that cannot be removed.
 
-use std::{fs, process::Command};
+use std::fs;
 
-use super::ground::{Ground, is_root, must};
+use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+
+use super::ground::{Ground, is_root};
 use crate::command::ringfence;
 
 /// A word of a caller's. It must be in no log.
@@ -83,8 +85,14 @@ fn f25_what_cannot_be_removed_is_set_aside_and_goes_when_it_can() {
     ground.create("held");
     let folder = ground.only_sandbox();
     let file = folder.join("out/held");
-    fs::write(&file, "").unwrap();
-    must(Command::new("chattr").arg("+i").arg(&file));
+    let file = fs::File::create(file).unwrap();
+    // By its descriptor, because whoever tries to remove it moves it about.
+    let make_immutable = |is_immutable| {
+        let mut flags = ioctl_getflags(&file).unwrap();
+        flags.set(IFlags::IMMUTABLE, is_immutable);
+        ioctl_setflags(&file, flags).unwrap();
+    };
+    make_immutable(true);
     ground.create("other");
     let removing = ["rm", "held"];
     let mut first = ground.command(&removing).spawn().unwrap();
@@ -98,8 +106,7 @@ fn f25_what_cannot_be_removed_is_set_aside_and_goes_when_it_can() {
     let log = ground.log();
     assert_eq!(log.matches("set aside").count(), 1, "{log}");
 
-    // What was around it is gone, so that it may lie elsewhere now.
-    must(Command::new("chattr").args(["-R", "-f", "-i"]).arg(&folder));
+    make_immutable(false);
     let said = ground.ask(&["events", "held", "--follow", "--json"]);
     assert!(said.code == Some(0) && said.out.contains("DELETED"), "{said:?}");
     assert!(first.wait().unwrap().success());
