@@ -374,9 +374,12 @@ async fn a_server_that_died_before_it_had_set_the_limits_is_followed_by_one_that
     let supervisor = home.supervisor_of(sandbox.id.as_str()).to_string();
     let children = format!("/proc/{supervisor}/task/{supervisor}/children");
     let command = loop {
+        // It is in its groups once it is the program that was asked for.
         let children = std::fs::read_to_string(&children).unwrap();
-        if let Some(child) = children.split_whitespace().next() {
-            break child.to_owned();
+        let child = children.split_whitespace().next().unwrap_or("none").to_owned();
+        let name = std::fs::read_to_string(format!("/proc/{child}/comm"));
+        if name.is_ok_and(|name| name == "sleep\n") {
+            break child;
         }
         tokio::task::yield_now().await;
     };
