@@ -10,7 +10,7 @@ use rustix::{
     },
     io::{Errno, read, write},
     path::Arg,
-    process::{Signal, WaitOptions, pidfd_send_signal, waitpid},
+    process::{Signal, WaitOptions, pidfd_send_signal, set_parent_process_death_signal, waitpid},
 };
 
 use super::{DiskError, DiskKind, DiskSettings, VolumeName, tree};
@@ -138,7 +138,11 @@ impl Drop for Ground {
 pub(crate) fn wait_until_free(data: BorrowedFd<'_>, at_most: &Timespec) -> Result<(), DiskError> {
     let base = open_folder(data, FOLDER).map_err(failed("open", FOLDER))?;
     match fork(0).map_err(failed("wait for", FOLDER))? {
-        Fork::Child => exit_now(i32::from(flock(&base, FlockOperation::LockExclusive).is_err())),
+        Fork::Child => {
+            // Nobody must get the lock for somebody who is gone.
+            let _ = set_parent_process_death_signal(Some(Signal::KILL));
+            exit_now(i32::from(flock(&base, FlockOperation::LockExclusive).is_err()))
+        }
         Fork::Parent { child, pidfd } => {
             let waited = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(at_most));
             let _ = pidfd_send_signal(&pidfd, Signal::KILL);

@@ -181,13 +181,6 @@ pub fn grow(anywhere: BorrowedFd<'_>) -> Result<(), Errno> {
     btrfs(Way::Write, 3).call(anywhere, &mut argument).map(drop)
 }
 
-/// Begins to write out what was done, without waiting for it. What was taken away is cleared after
-/// that.
-pub fn begin_commit(anywhere: BorrowedFd<'_>) -> Result<(), Errno> {
-    let mut transaction = 0_u64;
-    btrfs(Way::Read, 24).call(anywhere, &mut transaction).map(drop)
-}
-
 /// Begins to count, unless this file system counts already. In the simple way: an extent belongs to
 /// who made it, and a subvolume made inside another counts for the groups of that one.
 pub fn enable_simple_quota(anywhere: BorrowedFd<'_>) -> Result<(), Errno> {
