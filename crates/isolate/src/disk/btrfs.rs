@@ -264,15 +264,16 @@ impl Kind for Pool {
     }
 
     fn remove(&self, ground: &Ground, name: &str) -> Result<(), DiskError> {
-        let _lock = ground.lock()?;
+        let lock = ground.lock()?;
         self.destroy(&format!("{MAKING}{name}"))?;
         self.destroy(name)?;
         ground.after("subvolume destroyed");
         self.clear_groups()?;
-        // The space is there again after the next commit, which whoever lacks it has done at once.
-        // Asking for one here without waiting for it would still wait until it begins: up to 30 s
-        // were seen.
-        self.share(ground)
+        self.share(ground)?;
+        drop(lock);
+        // The space comes back after a commit. Others need not wait for it; to ask for one without
+        // waiting took up to 30 s, until one began.
+        commit(self.root()).map_err(failed("commit", "the pool"))
     }
 
     fn names(&self, _ground: &Ground) -> Result<Vec<VolumeName>, DiskError> {
