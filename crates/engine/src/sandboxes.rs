@@ -374,10 +374,11 @@ impl Shared {
             None => SandboxError::Unavailable(format!("sandbox {} is not served here", sandbox.id)),
         };
         let now = self.store.sandbox(&sandbox.id).await?.ok_or(SandboxError::NotFound)?;
-        if !now.life.phase.is_terminal() {
+        if matches!(unanswered, SandboxError::BrokenOff) && !now.life.phase.is_terminal() {
             return Err(unanswered);
         }
-        // It has come to its end, so that nothing can change any more.
+        // It has come to its end, so that nothing can change any more; or it was accepted just now
+        // and its task is about to begin, when next to nothing may be asked of it.
         match now.request(request, clock::now())? {
             Answer::AlreadySo => Ok(None),
             Answer::Record(_) | Answer::Act | Answer::First(_) => Err(unanswered),
