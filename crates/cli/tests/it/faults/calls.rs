@@ -6,7 +6,6 @@ use std::{
 };
 
 use super::ground::{Ground, is_root};
-use crate::command::signal;
 
 /// Calls by which the server changes something that outlives it.
 const CALLS: &str = "write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,mkdirat,unlinkat,\
@@ -33,7 +32,8 @@ impl Killer {
 
 impl Drop for Killer {
     fn drop(&mut self) {
-        signal(self.0.id(), "INT");
+        // Not asked to let go: it would wait for a leader of threads that it has not seen end.
+        self.0.kill().unwrap();
         let _ = self.0.wait();
     }
 }
