@@ -2,6 +2,7 @@
 //! are found again.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::Path,
     time::{Duration, Instant},
@@ -9,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use client::sandboxes::{
-    NewExec, NewSandbox, Sandboxes,
+    NewExec, NewSandbox, Sandboxes, Which,
     events::Next,
     record::{Event, Sandbox, State},
 };
@@ -41,7 +42,7 @@ pub(crate) async fn create(name: &str, server: &Server) -> anyhow::Result<Row> {
     const SAMPLES: usize = 100;
     const WARM_UP: usize = 5;
     let bar = Bar::AtMostAndP99(1.0, 3.0);
-    let shell = Program::new(["/bin/sh", "-c", "echo hello"]);
+    let shell = Program::new(["/bin/sh", "-c", "echo 1"]);
     let mut peer = match Peer::set_up("bubblewrap", &shell) {
         Ok(peer) => peer,
         Err(error) => return Ok(Row::new(name, "bubblewrap", bar).missing(format!("{error:#}"))),
@@ -66,13 +67,13 @@ async fn create_once(sandboxes: &Sandboxes) -> anyhow::Result<Duration> {
     let created = sandboxes.create(of_host()).await?;
     let mut events = sandboxes.events(&created.name, created.sequence);
     until(&mut events, "SANDBOX_READY").await?;
-    let command = ["/bin/echo", "hello"].map(str::to_owned).to_vec();
+    let command = ["/bin/echo", "1"].map(str::to_owned).to_vec();
     let exec = NewExec { sandbox: created.name.clone(), command, ..NewExec::default() };
     let started = sandboxes.exec(exec).await?;
     until(&mut events, "EXEC_FINISHED").await?;
     let output = fs::read(&started.stdout)?;
     let took = start.elapsed();
-    if output != b"hello\n" {
+    if output != b"1\n" {
         bail!("it said {output:?}");
     }
     remove(sandboxes, created).await?;
@@ -117,16 +118,25 @@ async fn make_many(sandboxes: &Sandboxes, count: usize) -> anyhow::Result<Vec<Sa
     stream::iter(0..count).map(make).buffer_unordered(AT_ONCE).try_collect().await
 }
 
-async fn remove_many(sandboxes: &Sandboxes, many: Vec<Sandbox>) -> anyhow::Result<()> {
-    let remove = |sandbox| remove(sandboxes, sandbox);
-    stream::iter(many).map(remove).buffer_unordered(AT_ONCE).try_collect().await
+/// Removes all that the server has, also after a row that failed: they would outlive the server.
+async fn remove_all(server: &Server) -> anyhow::Result<()> {
+    let sandboxes = server.sandboxes().await?;
+    let there = sandboxes.list(Which::Undeleted, BTreeMap::new()).await?;
+    let remove = |sandbox| remove(&sandboxes, sandbox);
+    stream::iter(there).map(remove).buffer_unordered(AT_ONCE).try_collect().await
 }
 
 /// What many idle sandboxes cost, and what they cost others: density and growth at once, because
 /// a thousand of them are not made in a moment.
 pub(crate) async fn many(ringfence: &Path) -> anyhow::Result<Vec<Row>> {
-    const SAMPLES: usize = 100;
     let server = Server::start(ringfence)?;
+    let rows = grow(&server).await;
+    remove_all(&server).await?;
+    rows
+}
+
+async fn grow(server: &Server) -> anyhow::Result<Vec<Row>> {
+    const SAMPLES: usize = 100;
     let sandboxes = server.sandboxes().await?;
     let mut connection = server.connect().await?;
     let mut alone = Row::new("grow", "no sandbox beside it", Bar::None);
@@ -153,10 +163,9 @@ pub(crate) async fn many(ringfence: &Path) -> anyhow::Result<Vec<Row>> {
         row.peer = format!("no sandbox beside it; with {count}: {each:.2} MiB each");
         rows.push(row);
         if count == MANY[1] {
-            rows.push(density(&server, each, count).await?);
+            rows.push(density(server, each, count).await?);
         }
     }
-    remove_many(&sandboxes, there).await?;
     Ok(rows)
 }
 
@@ -181,17 +190,26 @@ async fn density(server: &Server, each: f64, count: usize) -> anyhow::Result<Row
 /// From the start of a server, after a kill, until a command has run in each of a hundred sandboxes
 /// that the killed one had.
 pub(crate) async fn recover(name: &str, ringfence: &Path) -> anyhow::Result<Row> {
+    let mut server = Server::start(ringfence)?;
+    let row = kill_and_recover(name, &mut server, ringfence).await;
+    remove_all(&server).await?;
+    row
+}
+
+async fn kill_and_recover(
+    name: &str,
+    server: &mut Server,
+    ringfence: &Path,
+) -> anyhow::Result<Row> {
     const KILLS: usize = 10;
     let mut row = Row::new(name, "–", Bar::Within(1000.0));
-    let mut server = Server::start(ringfence)?;
-    let mut sandboxes = server.sandboxes().await?;
-    let there = make_many(&sandboxes, MANY[0]).await?;
+    let there = make_many(&server.sandboxes().await?, MANY[0]).await?;
     for _ in 0..KILLS {
         server.settle().await?;
         server.crash()?;
         let start = Instant::now();
         server.start_again(ringfence)?;
-        sandboxes = server.sandboxes().await?;
+        let sandboxes = server.sandboxes().await?;
         let run = |sandbox: &Sandbox| run_true(sandboxes.clone(), sandbox.name.clone());
         let all: Vec<()> =
             stream::iter(there.iter().map(run)).buffer_unordered(MANY[0]).try_collect().await?;
@@ -200,7 +218,6 @@ pub(crate) async fn recover(name: &str, ringfence: &Path) -> anyhow::Result<Row>
             row.failures.push("a sandbox was lost".to_owned());
         }
     }
-    remove_many(&sandboxes, there).await?;
     Ok(row)
 }
 

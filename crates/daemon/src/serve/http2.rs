@@ -16,7 +16,7 @@ use tokio::{
 use super::Phase;
 
 /// Calls at once on one connection.
-const MAX_STREAMS: u32 = 100;
+const MAX_STREAMS: u32 = 256;
 /// All headers of a request together, names and values.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// What a peer may send before we have read it, on one stream and on all.
