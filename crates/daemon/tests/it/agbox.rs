@@ -24,7 +24,7 @@ async fn ping(connection: &Connection) -> Result<v1::PingResponse, tonic::Status
 }
 
 /// Starts a daemon that has a socket and no sandboxes.
-async fn with_socket(peers: Peers) -> (tempfile::TempDir, std::path::PathBuf, Daemon) {
+pub(crate) async fn with_socket(peers: Peers) -> (tempfile::TempDir, std::path::PathBuf, Daemon) {
     let folder = tempfile::tempdir().unwrap();
     let (path, lifecycle) = door(&folder, peers);
     let scripted = Scripted::default();
@@ -554,7 +554,7 @@ async fn r05_a_creation_whose_caller_is_gone_is_done_or_is_not() {
 }
 
 /// Makes a key of this tenant.
-async fn other_key(daemon: &Daemon, tenant: &str) -> String {
+pub(crate) async fn other_key(daemon: &Daemon, tenant: &str) -> String {
     let body = format!("{{\"name\":\"other\",\"role\":\"user\",\"tenant\":\"{tenant}\"}}");
     let bearer = format!("Bearer {}", daemon.key);
     let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];

@@ -32,7 +32,7 @@ pub(crate) type Client = SandboxServiceClient<Connection>;
 /// A connection, and the metadata that every call on it has.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    send: SendRequest<Body>,
+    requests: SendRequest<Body>,
     talking: Tasks,
     metadata: Arc<HeaderMap>,
 }
@@ -50,7 +50,7 @@ impl Connection {
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         metadata: &[(&'static str, &str)],
     ) -> Self {
-        let (send, connection) =
+        let (requests, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
         let talking = Tasks::default();
         talking.start("caller", async move { drop(connection.await) });
@@ -58,7 +58,7 @@ impl Connection {
         for (name, value) in metadata {
             all.append(*name, value.parse().unwrap());
         }
-        Self { send, talking, metadata: Arc::new(all) }
+        Self { requests, talking, metadata: Arc::new(all) }
     }
 
     /// Waits until the other side has closed it.
@@ -76,13 +76,18 @@ impl Connection {
 
     /// Sends bytes as the body of a call, and returns how it ended.
     pub(crate) async fn raw(&self, path: &str, body: Vec<u8>) -> Status {
+        self.send(path, Body::new(Full::new(Bytes::from(body)))).await
+    }
+
+    /// Makes a call with any body, and returns how it ended.
+    pub(crate) async fn send(&self, path: &str, body: Body) -> Status {
         let mut request = Request::post(format!("http://localhost{path}"))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
-            .body(Body::new(Full::new(Bytes::from(body))))
+            .body(body)
             .unwrap();
         request.headers_mut().extend(HeaderMap::clone(&self.metadata));
-        let answer = timeout(PATIENCE, self.send.clone().send_request(request));
+        let answer = timeout(PATIENCE, self.requests.clone().send_request(request));
         let (head, body) = answer.await.unwrap().unwrap().into_parts();
         if let Some(status) = Status::from_header_map(&head.headers) {
             return status;
@@ -94,7 +99,7 @@ impl Connection {
     /// Asks for a page of HTTP.
     pub(crate) async fn page(&self, path: &str) -> (u16, Bytes) {
         let request = Request::get(format!("http://localhost{path}")).body(Body::empty()).unwrap();
-        let answer = self.send.clone().send_request(request).await.unwrap();
+        let answer = self.requests.clone().send_request(request).await.unwrap();
         let status = answer.status().as_u16();
         (status, answer.into_body().collect().await.unwrap().to_bytes())
     }
@@ -108,12 +113,12 @@ impl Service<Request<Body>> for Connection {
     >;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
-        self.send.poll_ready(context)
+        self.requests.poll_ready(context)
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         request.headers_mut().extend(HeaderMap::clone(&self.metadata));
-        Box::pin(self.send.send_request(request))
+        Box::pin(self.requests.send_request(request))
     }
 }
 

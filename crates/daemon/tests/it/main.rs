@@ -14,6 +14,7 @@ mod metrics;
 mod paths;
 mod peer;
 mod real;
+mod refusals;
 mod sandboxed;
 mod scripted;
 mod secrets;

@@ -101,6 +101,11 @@ impl Sandboxed {
         self.daemon.as_ref().unwrap()
     }
 
+    /// Returns where the store of its sandboxes is.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.data.path().join("sandboxes.db")
+    }
+
     /// Returns a caller by the socket.
     pub(crate) async fn local(&self) -> Client {
         Connection::unix(&self.socket).await.client()
@@ -180,12 +185,18 @@ pub(crate) async fn run(
 ) -> (v1::ExecStatus, String) {
     let sandbox = request.sandbox_id.clone();
     let created = client.create_exec(request).await.unwrap().into_inner();
-    let mut now = exec(client, &created.exec_id).await;
-    let request = subscribe(&sandbox, now.last_event_sequence);
+    let end = ended(client, &sandbox, &created.exec_id).await;
+    (end, fs::read_to_string(created.stdout_log_path).unwrap())
+}
+
+/// Waits until a command has ended; returns how.
+pub(crate) async fn ended(client: &mut Client, sandbox: &str, id: &str) -> v1::ExecStatus {
+    let mut now = exec(client, id).await;
+    let request = subscribe(sandbox, now.last_event_sequence);
     let mut events = client.subscribe_sandbox_events(request).await.unwrap().into_inner();
     while now.state() == v1::ExecState::Running {
         next(&mut events).await;
-        now = exec(client, &created.exec_id).await;
+        now = exec(client, id).await;
     }
-    (now, fs::read_to_string(created.stdout_log_path).unwrap())
+    now
 }
