@@ -10,6 +10,7 @@ mod executions;
 mod frames;
 mod framing;
 mod health;
+mod messages;
 mod metrics;
 mod paths;
 mod peer;
