@@ -15,9 +15,17 @@ pub enum LoggingError {
     Twice(#[from] tracing_subscriber::util::TryInitError),
 }
 
+/// Reads which lines are written. The library of HTTP/2 warns of every frame that it did not
+/// expect, with which strangers would fill the log: unless it is named, only its errors are
+/// written.
+pub fn filter(text: &str) -> Result<EnvFilter, LoggingError> {
+    let filter = EnvFilter::try_new(text)?;
+    if text.contains("h2") { Ok(filter) } else { Ok(filter.add_directive("h2=error".parse()?)) }
+}
+
 /// Sets up logging for the process. Code, env, stdin and keys are never logged, at any level.
 pub fn init(log: &Log) -> Result<(), LoggingError> {
-    let registry = tracing_subscriber::registry().with(EnvFilter::try_new(&log.filter)?);
+    let registry = tracing_subscriber::registry().with(filter(&log.filter)?);
     match log.format {
         LogFormat::Text => registry.with(fmt::layer().with_writer(io::stderr)).try_init()?,
         LogFormat::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init()?,

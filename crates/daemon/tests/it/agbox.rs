@@ -7,13 +7,14 @@ use daemon::{grpc::door::Peers, serve::Settings};
 use prost::Message as _;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpStream, UnixStream},
+    net::UnixStream,
     time::timeout,
 };
 use tonic::Code;
 
 use crate::{
     caller::{Connection, end_of, framed, next, refusal, refused, subscribe, within},
+    http2::{self, DATA, END_HEADERS, END_STREAM, GO_AWAY, HEADERS, RESET, field, frame},
     sandboxed::{Sandboxed, create, door, exec, get, own, run, shell, until},
     scripted::Scripted,
     support::{self, Daemon, PATIENCE},
@@ -35,8 +36,6 @@ pub(crate) async fn with_socket(peers: Peers) -> (tempfile::TempDir, std::path::
 
 /// Sends what a client of the socket sends, byte by byte, and returns the answers to its calls.
 async fn pings_with_authority(path: &std::path::Path, authority: &str) -> Vec<v1::PingResponse> {
-    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    let field = |name: &str, value: &str| [vec![0x40], text(name), text(value)].concat();
     let first = [
         vec![0x83, 0x86],
         field(":path", "/agbox.v1.SandboxService/Ping"),
@@ -47,30 +46,22 @@ async fn pings_with_authority(path: &std::path::Path, authority: &str) -> Vec<v1
     .concat();
     // The second call is made of references to the first.
     let second = vec![0x83, 0x86, 0xc1, 0xc0, 0xbf, 0xbe];
-    let frame = |kind: u8, flags: u8, stream: u8, content: &[u8]| {
-        let length = u8::try_from(content.len()).unwrap();
-        [&[0, 0, length, kind, flags, 0, 0, 0, stream], content].concat()
-    };
     let mut socket = UnixStream::connect(path).await.unwrap();
     let sent = [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
-        frame(4, 0, 0, &[]),
-        frame(1, 4, 1, &first),
-        frame(0, 1, 1, &framed(&[])),
-        frame(1, 4, 3, &second),
-        frame(0, 1, 3, &framed(&[])),
+        http2::hello(),
+        frame(HEADERS, END_HEADERS, 1, &first),
+        frame(DATA, END_STREAM, 1, &framed(&[])),
+        frame(HEADERS, END_HEADERS, 3, &second),
+        frame(DATA, END_STREAM, 3, &framed(&[])),
     ];
     socket.write_all(&sent.concat()).await.unwrap();
     let mut answers = BTreeMap::new();
     while answers.len() < 2 {
-        let mut head = [0; 9];
-        timeout(PATIENCE, socket.read_exact(&mut head)).await.unwrap().unwrap();
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let mut content = vec![0; usize::try_from(length).unwrap()];
-        socket.read_exact(&mut content).await.unwrap();
-        assert!(![3, 7].contains(&head[3]), "the server resets a call or goes away");
-        if head[3] == 0 && !content.is_empty() {
-            answers.insert(head[8], v1::PingResponse::decode(&content[5..]).unwrap());
+        let frame = http2::next(&mut socket).await.unwrap();
+        assert!(![RESET, GO_AWAY].contains(&frame.kind), "the server resets a call or goes away");
+        if frame.kind == DATA && !frame.content.is_empty() {
+            let answer = v1::PingResponse::decode(&frame.content[5..]).unwrap();
+            answers.insert(frame.stream, answer);
         }
     }
     answers.into_values().collect()
@@ -176,43 +167,6 @@ async fn a_connection_without_a_call_is_closed_and_one_with_a_call_is_not() {
     assert!(ping(&busy).await.is_ok());
     drop((busy, silent));
     daemon.stop().await;
-}
-
-#[tokio::test]
-async fn r06_a_flood_of_calls_that_are_reset_ends_its_connection_and_no_other() {
-    let daemon = Daemon::start().await;
-    let other = Connection::tcp(daemon.address, &[("x-api-key", &daemon.key)]).await;
-    assert!(ping(&other).await.is_ok());
-    let mut socket = TcpStream::connect(daemon.address).await.unwrap();
-    let block = [0x83, 0x86, 0x84, 0x41, 1, b'a'];
-    let mut flood = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
-    for stream in (1..100_000_u32).step_by(2) {
-        let stream = stream.to_be_bytes();
-        flood.extend([&[0, 0, 6, 1, 4][..], &stream, &block].concat());
-        flood.extend([&[0, 0, 4, 3, 0][..], &stream, &[0, 0, 0, 8]].concat());
-    }
-    // It is cut off in the middle, or reads that it is when it has said everything.
-    let sent = socket.write_all(&flood).await;
-    let mut answer = Vec::new();
-    let read = timeout(PATIENCE, socket.read_to_end(&mut answer)).await.unwrap();
-    let goes_away = |frame: &[u8]| frame[3] == 7;
-    assert!(sent.is_err() || read.is_err() || frames(&answer).iter().any(|it| goes_away(it)));
-    assert!(ping(&other).await.is_ok());
-    drop(other);
-    daemon.stop().await;
-}
-
-/// Takes the frames of HTTP/2 apart.
-fn frames(mut bytes: &[u8]) -> Vec<&[u8]> {
-    let mut all = Vec::new();
-    while bytes.len() >= 9 {
-        let length =
-            usize::from(bytes[0]) << 16 | usize::from(bytes[1]) << 8 | usize::from(bytes[2]);
-        let Some((frame, rest)) = bytes.split_at_checked(9 + length) else { break };
-        all.push(frame);
-        bytes = rest;
-    }
-    all
 }
 
 #[tokio::test]

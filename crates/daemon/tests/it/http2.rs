@@ -9,14 +9,18 @@ use tokio::{
 
 use crate::support::PATIENCE;
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Kinds of frames.
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
+pub(crate) const PRIORITY: u8 = 2;
 pub(crate) const RESET: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
+pub(crate) const GO_AWAY: u8 = 7;
+pub(crate) const WINDOW: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
 
 /// Flags of frames.
 pub(crate) const END_STREAM: u8 = 1;
@@ -32,13 +36,21 @@ pub(crate) struct Frame {
     pub(crate) content: Vec<u8>,
 }
 
+impl Frame {
+    /// Returns why the other side goes away, if it says so.
+    pub(crate) fn goes_away_because(&self) -> Option<u32> {
+        let reason = self.content.get(4..8)?.try_into().unwrap();
+        (self.kind == GO_AWAY).then_some(u32::from_be_bytes(reason))
+    }
+}
+
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
     let length = u32::try_from(content.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
 }
 
 /// Writes one field of a header block. Later blocks can refer to it.
-fn field(name: &str, value: &str) -> Vec<u8> {
+pub(crate) fn field(name: &str, value: &str) -> Vec<u8> {
     // Lengths of up to 126 are one byte.
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     [vec![0x40], text(name), text(value)].concat()

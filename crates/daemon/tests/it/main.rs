@@ -7,6 +7,7 @@ mod bounds;
 mod caller;
 mod connections;
 mod executions;
+mod floods;
 mod frames;
 mod framing;
 mod gone;

@@ -18,8 +18,15 @@ use crate::{
     support::Daemon,
 };
 
+/// What is logged.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
 
 impl io::Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -74,7 +81,7 @@ async fn env_commands_and_keys_of_calls_are_in_no_log_line() {
     refused(stranger.ping(v1::PingRequest {}).await);
     drop((local, stranger));
     drop(server);
-    let log = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap().to_lowercase();
+    let log = lines.text().to_lowercase();
     assert!(log.contains("h2::"), "the library's own lines are not there");
     let shown: Vec<&str> = log.lines().filter(|line| line.contains("canary")).collect();
     assert!(shown.is_empty(), "{shown:#?}");
@@ -104,7 +111,7 @@ async fn code_env_stdin_and_keys_are_in_no_log_line() {
     drop(peer);
     let key = daemon.key.clone();
     daemon.stop().await;
-    let log = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let log = lines.text();
     assert!(log.contains("an execution broke id=\"a\" cause=\"the engine's words\""), "{log}");
     let log = log.to_lowercase();
     assert!(!log.contains("canary"), "{log}");
