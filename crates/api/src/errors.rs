@@ -41,7 +41,7 @@ pub enum ErrorCode {
     UnsupportedMediaType,
     /// The body is larger than allowed.
     PayloadTooLarge,
-    /// The server is starting or stopping.
+    /// The server is starting, stopping or cannot write.
     Unavailable,
 }
 

@@ -73,7 +73,15 @@ impl IntoResponse for ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
-        Self::internal(&error)
+        match error {
+            // As the calls of gRPC say it. The store has logged what became of it.
+            StoreError::Full
+            | StoreError::ReadOnly { .. }
+            | StoreError::Commit { .. }
+            | StoreError::Unreachable { .. }
+            | StoreError::Closed => Self::new(ErrorCode::Unavailable, error.to_string()),
+            other => Self::internal(&other),
+        }
     }
 }
 
@@ -84,11 +92,11 @@ impl From<KeyError> for ApiError {
                 Self::new(ErrorCode::InvalidRequest, error.to_string())
             }
             KeyError::NoSuchKey => Self::new(ErrorCode::NotFound, error.to_string()),
+            KeyError::Store(error) => error.into(),
             KeyError::Random(_)
             | KeyError::File { .. }
             | KeyError::TooOpen { .. }
-            | KeyError::Lock(_)
-            | KeyError::Store(_) => Self::internal(&error),
+            | KeyError::Lock(_) => Self::internal(&error),
         }
     }
 }

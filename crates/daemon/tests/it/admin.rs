@@ -1,5 +1,7 @@
 //! `/v1/admin/keys`, health and metrics.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Daemon};
@@ -41,6 +43,30 @@ async fn keys_are_created_listed_and_revoked() {
     assert_eq!(refused.problem(), (401, "UNAUTHENTICATED".into()));
     let unknown = ask(&daemon, &key, "DELETE", "/v1/admin/keys/key_0", "").await;
     assert_eq!(unknown.problem(), (404, "NOT_FOUND".into()));
+}
+
+#[tokio::test]
+async fn keys_that_the_store_cannot_keep_are_refused_until_later() {
+    let daemon = Daemon::start().await;
+    let key = daemon.key.clone();
+    let other = ask(&daemon, &key, "POST", "/v1/admin/keys", r#"{"name":"ci"}"#).await.json();
+    // What is written to a file that nobody finds again is not kept.
+    let store = daemon.store();
+    fs::rename(&store, store.with_extension("moved")).unwrap();
+    fs::write(&store, b"").unwrap();
+    let revoked = format!("/v1/admin/keys/{}", other["key"]["id"].as_str().unwrap());
+    let rows = [("POST", "/v1/admin/keys", r#"{"name":"late"}"#), ("DELETE", &revoked, "")];
+    for (method, path, body) in rows {
+        let refused = ask(&daemon, &key, method, path, body).await;
+        assert_eq!(refused.problem(), (503, "UNAVAILABLE".into()), "{method}");
+        assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
+        assert!(refused.json()["error"]["retryable"].as_bool().unwrap());
+    }
+    // Keys that were there are as valid as before.
+    let secret = other["secret"].as_str().unwrap();
+    let known = ask(&daemon, secret, "GET", "/v1/admin/keys", "").await;
+    assert_eq!(known.problem(), (403, "FORBIDDEN".into()));
+    assert_eq!(ask(&daemon, &key, "GET", "/v1/admin/keys", "").await.status, 200);
 }
 
 #[tokio::test]
