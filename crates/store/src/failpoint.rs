@@ -109,15 +109,11 @@ pub(crate) mod tests {
 
     /// Lets another process write, which breaks where it is told.
     pub(crate) async fn write_to(place: &Place, failpoint: &str) -> Told {
-        let address = match place {
-            Place::Sqlite { path, .. } => path.to_str().unwrap(),
-            Place::Postgres { address } => address,
-        };
         let output = Command::new(env::current_exe().unwrap())
             .args(["--exact", "--nocapture"])
             .arg("failpoint::tests::a_process_writes_ten_events_and_tells_each_answer")
             .env("RF_FAILPOINT", failpoint)
-            .env(STORE, address)
+            .env(STORE, place.address())
             .output()
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();

@@ -2,6 +2,7 @@
 
 mod database;
 mod keys;
+mod kinds;
 mod sandboxes;
 mod server;
 mod together;
@@ -29,6 +30,14 @@ impl Place {
     pub(crate) fn sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
         Self::Sqlite { path: directory.path().join("s.db"), _directory: Arc::new(directory) }
+    }
+
+    /// Returns the file or the address, for another process.
+    pub(crate) fn address(&self) -> &str {
+        match self {
+            Self::Sqlite { path, .. } => path.to_str().unwrap(),
+            Self::Postgres { address } => address,
+        }
     }
 
     /// Opens the store, once more if it is open.
@@ -89,6 +98,7 @@ promises! {
         what_was_answered_is_there_after_reopening,
         a_closed_store_says_so,
         many_callers_at_once_all_get_their_answer;
+    kinds: an_event_of_any_kind_that_cannot_be_appended_changes_nothing;
     sandboxes: a_sandbox_is_found_as_it_was_created_and_by_its_tenant_only,
         an_id_and_an_alias_are_given_once,
         a_step_keeps_state_events_and_execs_together,
