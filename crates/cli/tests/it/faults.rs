@@ -4,6 +4,7 @@
 mod breaks;
 mod calls;
 mod disk;
+mod followers;
 mod foreign;
 mod ground;
 mod locks;

@@ -151,10 +151,18 @@ impl Ground {
         }
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn key(&self) -> &str {
+        self.key.trim()
+    }
+
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = ringfence(arguments);
         command.env("RINGFENCE_URL", &self.url).env("RINGFENCE_DATA", &self.data);
-        command.env("RINGFENCE_API_KEY", self.key.trim());
+        command.env("RINGFENCE_API_KEY", self.key());
         command
     }
 
