@@ -11,3 +11,4 @@ mod locks;
 mod processes;
 mod time;
 mod torn;
+mod users;
