@@ -96,7 +96,7 @@ pub(crate) fn of_exec(error: &SandboxError, exec: &str) -> Status {
         }
         SandboxError::Invalid(_) => status(Reason::InvalidArgument, message, &[]),
         SandboxError::Unavailable(_) => status(Reason::Unavailable, message, &[]),
-        SandboxError::Image(error) => of_image(error),
+        SandboxError::Image(error) => of_image(error, "image"),
         // It has been said where it broke.
         SandboxError::BrokenOff => status(Reason::Internal, message, &[]),
         SandboxError::AlreadyExists | SandboxError::OutOfRange { .. } | SandboxError::Store(_) => {
@@ -107,8 +107,8 @@ pub(crate) fn of_exec(error: &SandboxError, exec: &str) -> Status {
     }
 }
 
-/// Tells why an image cannot be had or removed.
-pub(crate) fn of_image(error: &ImageError) -> Status {
+/// Tells why an image, which this field names, cannot be had or removed.
+pub(crate) fn of_image(error: &ImageError, field: &str) -> Status {
     let reason = match error {
         ImageError::Reference(_) | ImageError::InPlace { .. } => Reason::InvalidArgument,
         ImageError::NotAllowed(_) => Reason::PermissionDenied,
@@ -125,7 +125,25 @@ pub(crate) fn of_image(error: &ImageError) -> Status {
         | ImageError::Worker { .. }
         | ImageError::SpawnerGone => Reason::Unavailable,
     };
-    status(reason, error.to_string(), &[])
+    let about = match error {
+        ImageError::Reference(_) | ImageError::NotAllowed(_) | ImageError::InPlace { .. } => {
+            Some(("field", field))
+        }
+        ImageError::NotFound { image, .. }
+        | ImageError::Unknown { image }
+        | ImageError::InUse { image }
+        | ImageError::Refused { image, .. }
+        | ImageError::Unsupported { image, .. }
+        | ImageError::Unreadable { image, .. }
+        | ImageError::Interrupted { image } => Some(("image", image.as_str())),
+        ImageError::Unauthorized { .. }
+        | ImageError::Unreachable { .. }
+        | ImageError::Store { .. }
+        | ImageError::Worker { .. }
+        | ImageError::Busy
+        | ImageError::SpawnerGone => None,
+    };
+    status(reason, error.to_string(), about.as_slice())
 }
 
 /// Completes what the library says by itself, which has no details: that a message cannot be read,
@@ -208,12 +226,12 @@ mod tests {
             (
                 ImageError::InUse { image: "a".into() }.into(),
                 About::Life,
-                "FailedPrecondition IMAGE_IN_USE ",
+                "FailedPrecondition IMAGE_IN_USE image=a",
             ),
             (
                 ImageError::NotAllowed(engine::images::Refusal::Prefix).into(),
                 About::Life,
-                "PermissionDenied PERMISSION_DENIED ",
+                "PermissionDenied PERMISSION_DENIED field=image",
             ),
             (
                 SandboxError::Store(store::StoreError::Cursor),

@@ -8,7 +8,7 @@ use api::{
 };
 use engine::{
     images::{Image, ImageError, Images, Pinned, Progress, Wanted},
-    sandboxes::Sandboxes,
+    sandboxes::{SandboxError, Sandboxes},
 };
 use futures_util::{Stream, stream};
 use tokio::{
@@ -49,9 +49,9 @@ impl ImageService for ImageSurface {
     async fn pull_image(&self, request: Request<v1::PullImageRequest>) -> Answer<Pulls> {
         let deadline = request.extensions().get::<Deadline>().map(|deadline| deadline.0);
         let (sandboxes, who, v1::PullImageRequest { name }) = self.take(request)?;
-        let wanted: Wanted = name.parse().map_err(|error| of_image(&error))?;
+        let wanted: Wanted = name.parse().map_err(|error| of_image(&error, "name"))?;
         let images = sandboxes.images().clone();
-        images.check(&wanted.reference).map_err(|error| of_image(&error))?;
+        images.check(&wanted.reference).map_err(|error| of_image(&error, "name"))?;
         let until = Until { deadline, revoked: who.revoked, phase: self.phase.clone() };
         let pulling = Pulling::new(images, wanted, until);
         let told = stream::unfold(Some(pulling), async |pulling| {
@@ -69,7 +69,7 @@ impl ImageService for ImageSurface {
         request: Request<v1::ListImagesRequest>,
     ) -> Answer<v1::ListImagesResponse> {
         let (sandboxes, ..) = self.take(request)?;
-        let listed = sandboxes.images().list().await.map_err(|error| of_image(&error))?;
+        let listed = sandboxes.images().list().await.map_err(|error| of_image(&error, "name"))?;
         let images = listed.into_iter().map(|image| v1::Image {
             id: image.id.to_string(),
             manifest: image.manifest.map(|digest| digest.to_string()).unwrap_or_default(),
@@ -89,7 +89,10 @@ impl ImageService for ImageSurface {
             return Err(status(Reason::PermissionDenied, message, &[]));
         }
         let removed = sandboxes.remove_image(&name).await;
-        let removed = removed.map_err(|error| of_sandbox(&error, "", About::Life))?;
+        let removed = removed.map_err(|error| match &error {
+            SandboxError::Image(error) => of_image(error, "name"),
+            other => of_sandbox(other, "", About::Life),
+        })?;
         Ok(Response::new(v1::RemoveImageResponse {
             images_deleted: removed.images,
             layers_deleted: removed.layers,
@@ -139,7 +142,7 @@ impl Pulling {
             pulled = &mut self.pull => {
                 return match pulled {
                     Ok(pulled) => Ok(Told::Image(show(&pulled))),
-                    Err(error) => Err(of_image(&error)),
+                    Err(error) => Err(of_image(&error, "name")),
                 };
             }
             () = changed => {}

@@ -147,7 +147,8 @@ fn unknown(name: &str) -> Vec<Row> {
     let nowhere = format!("NotFound SANDBOX_NOT_FOUND sandbox_id={name}");
     let exec_id = || "run-1".replace("run", if name == "my-box" { "run" } else { "walk" });
     let never = format!("NotFound EXEC_NOT_FOUND exec_id={}", exec_id());
-    let image = "NotFound IMAGE_NOT_FOUND";
+    // By its whole name.
+    let image = format!("NotFound IMAGE_NOT_FOUND image=docker.io/library/{name}:latest");
     vec![
         row("GetSandbox", &v1::GetSandboxRequest { sandbox_id: sandbox_id() }, &nowhere),
         row("ResumeSandbox", &v1::ResumeSandboxRequest { sandbox_id: sandbox_id() }, &nowhere),
@@ -162,8 +163,14 @@ fn unknown(name: &str) -> Vec<Row> {
         ),
         row("CancelExec", &v1::CancelExecRequest { exec_id: exec_id() }, &never),
         row("GetExec", &v1::GetExecRequest { exec_id: exec_id() }, &never),
-        row("RemoveImage", &ringfence::v1::RemoveImageRequest { name: sandbox_id() }, image),
+        row("RemoveImage", &ringfence::v1::RemoveImageRequest { name: sandbox_id() }, &image),
     ]
+}
+
+fn with_image(image: &str) -> v1::CreateSandboxRequest {
+    let mut request = create("");
+    image.clone_into(&mut request.create_spec.as_mut().unwrap().image);
+    request
 }
 
 /// Asks for what cannot be asked for.
@@ -171,7 +178,6 @@ fn malformed() -> Vec<Row> {
     let nul = BTreeMap::from([("team".to_owned(), "\0".to_owned())]);
     let selector = "InvalidArgument INVALID_ARGUMENT field=label_selector";
     let command = v1::CreateExecRequest { sandbox_id: "my-box".into(), ..Default::default() };
-    let nowhere = "InvalidArgument INVALID_ARGUMENT";
     vec![
         row(
             "CreateSandbox",
@@ -194,7 +200,12 @@ fn malformed() -> Vec<Row> {
         ),
         row("CancelExec", &v1::CancelExecRequest::default(), "NotFound EXEC_NOT_FOUND exec_id="),
         row("GetExec", &v1::GetExecRequest::default(), "NotFound EXEC_NOT_FOUND exec_id="),
-        row("PullImage", &ringfence::v1::PullImageRequest { name: "A B".into() }, nowhere),
+        row("CreateSandbox", &with_image("A B"), "InvalidArgument INVALID_ARGUMENT field=image"),
+        row(
+            "PullImage",
+            &ringfence::v1::PullImageRequest { name: "A B".into() },
+            "InvalidArgument INVALID_ARGUMENT field=name",
+        ),
     ]
 }
 
