@@ -4,6 +4,7 @@
 mod breaks;
 mod calls;
 mod disk;
+mod files;
 mod followers;
 mod foreign;
 mod ground;
