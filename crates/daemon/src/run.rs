@@ -189,6 +189,7 @@ async fn open_sandboxes(
         folder: config.sandboxes_folder(),
         key,
         defaults: config.sandboxes.defaults(),
+        prepared: config.sandboxes.prepared.into(),
     };
     let images = engine.open_images(config.image_settings());
     Ok(engine.open_sandboxes(store.clone(), images, settings).await?)

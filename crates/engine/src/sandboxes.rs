@@ -14,6 +14,7 @@ mod materials;
 mod paths;
 mod ports;
 mod restarts;
+mod stock;
 mod tools;
 
 use std::{
@@ -57,6 +58,7 @@ pub use events::{EventStream, News};
 pub use machine::Key;
 pub(crate) use machine::Machine;
 pub use paths::Caller;
+use stock::Stock;
 
 /// What sandboxes on this node have in common.
 #[derive(Clone, Debug)]
@@ -67,6 +69,8 @@ pub struct Settings {
     /// What the secrets of supervisors are derived from.
     pub key: Key,
     pub defaults: Defaults,
+    /// How many bodies are there before anybody asks for a sandbox.
+    pub prepared: usize,
 }
 
 /// What a sandbox gets if nobody says otherwise.
@@ -122,6 +126,7 @@ struct Shared {
     living: Mutex<HashMap<SandboxId, Contact>>,
     /// Whether a sandbox was deleted whose image nobody may need any more.
     is_littered: AtomicBool,
+    stock: Stock,
 }
 
 /// What a request came to.
@@ -153,8 +158,9 @@ impl Sandboxes {
         tasks: Tasks,
     ) -> Result<Self, SandboxError> {
         let (living, is_littered) = (Mutex::default(), AtomicBool::new(false));
-        let shared =
-            Arc::new(Shared { store, images, machine, settings, tasks, living, is_littered });
+        let stock = Stock::new();
+        let shared = Shared { store, images, machine, settings, tasks, living, is_littered, stock };
+        let shared = Arc::new(shared);
         let unfinished = shared.store.unfinished_sandboxes(&shared.settings.node).await?;
         for id in &unfinished.damaged {
             tracing::error!(sandbox = id, "the record of a sandbox is damaged: it is left alone");
@@ -170,6 +176,7 @@ impl Sandboxes {
         }
         shared.remove_unknown(&known).await;
         shared.tasks.start("forgetting sandboxes", forget_the_old(Arc::downgrade(&shared)));
+        shared.tasks.start("stock of bodies", stock::keep(Arc::downgrade(&shared)));
         Ok(Self { shared })
     }
 
@@ -197,19 +204,30 @@ impl Sandboxes {
         companions::check(&spec)?;
         let opened = paths::images_of(caller, &spec);
         materials::check(&shared.images, &spec, &opened)?;
-        let id = SandboxId::from_random(random()?);
+        let prepared = shared.stock.take();
+        let id = match &prepared {
+            Some(prepared) => prepared.clone(),
+            None => SandboxId::from_random(random()?),
+        };
         let has_paths = paths::has_paths(&spec) || !opened.is_empty();
-        if has_paths {
-            paths::grant(shared.machine.spawner(), caller, &id, &mut spec).await?;
+        if has_paths
+            && let Err(error) = paths::grant(shared.machine.spawner(), caller, &id, &mut spec).await
+        {
+            shared.stock.give_back(prepared);
+            return Err(error);
         }
         let node = shared.settings.node.clone();
         let creation = Creation::new(id.clone(), tenant.clone(), alias, node, spec, clock::now());
         match shared.store.create_sandbox(creation.clone()).await {
             Ok(()) => {}
             Err(error) => {
-                if has_paths && !matches!(error, StoreError::Unclear { .. }) {
+                if matches!(error, StoreError::Unclear { .. }) {
+                    // It may be there after all.
+                } else if has_paths {
                     // What was granted is granted to nobody. If this fails, the next server does it.
                     let _ = shared.machine.remove(id.as_str()).await;
+                } else {
+                    shared.stock.give_back(prepared);
                 }
                 return Err(match error {
                     StoreError::Conflict { .. } => SandboxError::AlreadyExists,

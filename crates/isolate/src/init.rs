@@ -29,6 +29,7 @@ use rustix::{
 use crate::{
     plan::{Broken, Exit, Launch, Plan, Step},
     socket::PacketSocket,
+    supervisor::Supervision,
     sys::{self, process::Fork},
     wire::{self, Command, Report},
 };
@@ -67,11 +68,13 @@ pub fn run(control: PacketSocket) {
             ready.map(|ready| supervise::run(&control, &ready))
         }
         // A sandbox goes on without the socket that its init was started with.
-        Ok((Command::Sandbox(plan), fds)) => match sandbox::prepare(&plan, fds) {
-            Ok(ready) => return sandbox::run(control, ready),
-            Err(why) => Err(why),
-        },
-        Ok((Command::Go { .. } | Command::Kill, _)) => {
+        Ok((Command::Settle { groups, has_leaves }, fds)) => {
+            match supervision(&control, groups, has_leaves, fds) {
+                Ok(ready) => return sandbox::run(control, ready),
+                Err(why) => Err(why),
+            }
+        }
+        Ok((Command::Sandbox(_) | Command::Go { .. } | Command::Kill, _)) => {
             Err(Report::Broken(Broken::at(Step::Plan)(Errno::BADMSG)))
         }
         Err(broken) => Err(Report::Broken(broken)),
@@ -80,6 +83,20 @@ pub fn run(control: PacketSocket) {
         // Nobody listens any more if this fails, and there is nobody else to tell.
         let _ = report(&control, &why);
         wait_for_the_end(&control);
+    }
+}
+
+/// Goes where a supervisor is, and becomes one when it is told of what.
+fn supervision(
+    control: &PacketSocket,
+    groups: usize,
+    has_leaves: bool,
+    fds: Vec<OwnedFd>,
+) -> Result<Supervision, Report> {
+    let settled = sandbox::settle(groups, has_leaves, fds).map_err(Report::Broken)?;
+    match read_command(control).map_err(Report::Broken)? {
+        (Command::Sandbox(plan), fds) => sandbox::prepare(settled, &plan, fds),
+        _ => Err(Report::Broken(Broken::at(Step::Plan)(Errno::BADMSG))),
     }
 }
 
@@ -188,7 +205,7 @@ fn wait_until_ready(main: &Main) -> Result<(), Broken> {
     match Word::from_bytes(line.get(..length).unwrap_or_default()) {
         Some(Word::Ready) => Ok(()),
         Some(Word::Error(broken)) => Err(broken),
-        Some(Word::Exit(_)) => Err(at(Errno::BADMSG)),
+        Some(Word::Process(_) | Word::Exit(_)) => Err(at(Errno::BADMSG)),
         None => Err(at(Errno::PIPE)),
     }
 }

@@ -15,6 +15,9 @@ use crate::{
 pub enum SandboxOrder {
     /// Starts a supervisor in new namespaces, over the files that are there, or new ones.
     Make(Box<BodySpec>),
+    /// Starts the process of a supervisor for a sandbox that nobody has asked for yet. It waits for
+    /// its `Make`, and ends with the spawner.
+    Prepare { sandbox: String, max_processes: u32 },
     /// Finds the supervisor that an earlier server left.
     Open { sandbox: String },
     /// Ends every process. The files stay.
@@ -37,9 +40,10 @@ impl SandboxOrder {
     pub fn sandbox(&self) -> Option<&str> {
         match self {
             Self::Make(spec) => Some(&spec.sandbox),
-            Self::Open { sandbox } | Self::End { sandbox } | Self::Remove { sandbox } => {
-                Some(sandbox)
-            }
+            Self::Prepare { sandbox, .. }
+            | Self::Open { sandbox }
+            | Self::End { sandbox }
+            | Self::Remove { sandbox } => Some(sandbox),
             // What comes along with these cannot wait, and they change nothing that others work on.
             Self::Grant { .. } | Self::OpenGranted { .. } | Self::OpenPath { .. } | Self::List => {
                 None
@@ -91,8 +95,8 @@ pub enum Image {
 pub const MAX_LAYERS: usize = 128;
 
 /// Everything init needs to know to become the supervisor of a sandbox. With it come the image's
-/// root, the sandbox's own files, the layers of its image, its mounts, the sources of its copies, the folder for output, the journal, the socket to listen on, then
-/// the descriptors of control groups: those to join, its own, the folder for groups of commands.
+/// root, the sandbox's own files, the layers of its image, its mounts, the sources of its copies, the
+/// folder for output, the journal, and the socket to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxPlan {
     pub sandbox: String,
@@ -109,9 +113,6 @@ pub struct SandboxPlan {
     pub layers: usize,
     pub mounts: Vec<Attach>,
     pub copies: Vec<BringIn>,
-    /// How many `cgroup.procs` descriptors come for commands, and as many for the supervisor.
-    pub groups: usize,
-    pub has_leaves: bool,
 }
 
 /// What the spawner answers.

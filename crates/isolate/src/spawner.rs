@@ -518,6 +518,8 @@ impl Spawner {
     /// Ends every slot and waits until nothing is left of any. Returns how the daemon ended.
     fn end(mut self, mut daemon: Option<Daemon>) -> Result<Option<Exit>, SpawnerError> {
         self.slots.values().for_each(kill);
+        // What cannot be removed now is removed by the next server.
+        let _ = self.clear_waiting();
         // Those that are not our children first: they are reaped while their zygotes live.
         let others: Vec<u64> =
             self.slots.iter().filter(|(_, slot)| slot.pid.is_none()).map(|(n, _)| *n).collect();

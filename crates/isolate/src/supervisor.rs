@@ -12,6 +12,7 @@ mod kept;
 mod output;
 mod port;
 mod serve;
+mod stem;
 pub mod wire;
 
 use std::os::fd::OwnedFd;
@@ -19,8 +20,9 @@ use std::os::fd::OwnedFd;
 use rustix::{io::Errno, net::listen};
 
 use crate::plan::Rights;
-pub use groups::Groups;
+pub use groups::{Groups, join};
 use serve::Supervisor;
+pub use stem::Stem;
 use wire::Secret;
 
 /// What a supervisor has of its sandbox.
@@ -30,6 +32,8 @@ pub struct Place {
     pub secret: Secret,
     /// What is left to commands.
     pub rights: Rights,
+    /// The filter for the supervisor itself, and for the process that commands are forked from.
+    pub filter: Vec<u8>,
     /// The folder where output is kept.
     pub outputs: OwnedFd,
     pub journal: OwnedFd,
@@ -46,10 +50,11 @@ pub struct Supervision(Supervisor);
 impl Supervision {
     /// Begins to listen. The socket is bound, and not listening yet: whoever calls listen is who
     /// others see behind it.
-    pub fn begin(place: Place, socket: OwnedFd) -> Result<Self, Errno> {
+    pub fn begin(place: Place, stem: Stem, socket: OwnedFd) -> Result<Self, Errno> {
         listen(&socket, BACKLOG)?;
         rustix::io::ioctl_fionbio(&socket, true)?;
-        Ok(Self(Supervisor::new(place, socket)?))
+        stem.begin(&place.rights, &place.filter)?;
+        Ok(Self(Supervisor::new(place, stem, socket)?))
     }
 
     /// Supervises until it is told to stop.

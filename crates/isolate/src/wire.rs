@@ -135,7 +135,13 @@ pub enum CgroupFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     Plan(Box<Plan>),
-    /// Makes it the supervisor of a sandbox.
+    /// Puts it where the supervisor of a sandbox is. With it come the descriptors of control groups:
+    /// those of commands, as many of its own, the folder for groups of single commands.
+    Settle {
+        groups: usize,
+        has_leaves: bool,
+    },
+    /// Makes it the supervisor of a sandbox, after `Settle`.
     Sandbox(Box<SandboxPlan>),
     /// The request is on its way to the program; it may run this long. Without a cgroup init
     /// itself looks after the memory.

@@ -11,7 +11,7 @@ use isolate::{
     plan::{Identity, Rights, Rlimits},
     seccomp,
     spawner::enter_user_namespace,
-    supervisor::{Groups, Place, Supervision, wire::Secret},
+    supervisor::{Groups, Place, Stem, Supervision, wire::Secret},
     sys::{self, process::Fork},
 };
 use rustix::{
@@ -94,6 +94,7 @@ pub(crate) fn be_supervisor(directory: &Path) -> io::Result<()> {
         sandbox: SANDBOX.to_owned(),
         secret: SECRET,
         rights: Rights { limits, identity: Identity::Shared, filter: seccomp::for_user_code() },
+        filter: seccomp::for_supervisor(),
         outputs: File::open(directory.join("out"))?.into(),
         journal: journal.into(),
         groups: Groups::default(),
@@ -104,7 +105,8 @@ pub(crate) fn be_supervisor(directory: &Path) -> io::Result<()> {
         Fork::Parent { child, pidfd: _ } => waitpid(Some(child), WaitOptions::empty()).map(drop)?,
         Fork::Child => {
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            Supervision::begin(place, socket)?.run()?;
+            let stem = Stem::fork(|| Ok(()))?;
+            Supervision::begin(place, stem, socket)?.run()?;
         }
     }
     Ok(())

@@ -148,6 +148,9 @@ fn has(place: &Place, names: &HashMap<String, String>) -> anyhow::Result<Vec<Has
     for entry in fs::read_dir(place.sandboxes()).context("no folder of sandboxes")? {
         let entry = entry?;
         let own = entry.file_name().to_string_lossy().into_owned();
+        if own.starts_with('.') {
+            continue;
+        }
         let name = entry.path().display().to_string();
         has.push(Has { resource: Resource::Directory, name, sandbox: named(&own), exec: None });
     }
@@ -172,7 +175,9 @@ fn groups(place: &Place) -> anyhow::Result<Vec<(String, String)>> {
     for base in bases(place)? {
         for entry in fs::read_dir(&base)?.filter_map(Result::ok) {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if entry.path().is_dir() {
+            let waits = place.sandboxes().join(".waiting").join(name.trim_end_matches(".init"));
+            // What waits for a sandbox belongs to none.
+            if entry.path().is_dir() && !waits.exists() {
                 let own = name.trim_end_matches(".init").to_owned();
                 found.push((own, entry.path().display().to_string()));
             }

@@ -1,4 +1,4 @@
-//! What sandboxes may write, and what holds them to it: `[sandboxes]`.
+//! What sandboxes may write, what holds them to it, and how many are prepared: `[sandboxes]`.
 
 use engine::{posture::DiskKind, sandboxes::Defaults};
 use model::units::ByteSize;
@@ -26,7 +26,12 @@ pub struct SandboxesConfig {
     pub allow_tmpfs: bool,
     /// Whether sandboxes may write as much as there is.
     pub allow_unlimited_disk: bool,
+    /// How many processes wait for a sandbox to be made of them.
+    pub prepared: u8,
 }
+
+/// More than that save no time that anybody notices.
+const MOST_PREPARED: u8 = 16;
 
 impl Default for SandboxesConfig {
     fn default() -> Self {
@@ -37,6 +42,7 @@ impl Default for SandboxesConfig {
             disk_overcommit: 1,
             allow_tmpfs: false,
             allow_unlimited_disk: false,
+            prepared: 2,
         }
     }
 }
@@ -47,6 +53,9 @@ impl SandboxesConfig {
         if self.default_disk < engine::sandboxes::LEAST_DISK {
             let least = engine::sandboxes::LEAST_DISK;
             return Some(format!("sandboxes.default_disk must be at least {least}"));
+        }
+        if self.prepared > MOST_PREPARED {
+            return Some(format!("sandboxes.prepared must be at most {MOST_PREPARED}"));
         }
         if self.disk_overcommit == 0 {
             return Some("sandboxes.disk_overcommit must be at least 1".to_owned());
@@ -77,6 +86,8 @@ mod tests {
         assert_eq!(allowed.problem(), None);
         let small = SandboxesConfig { default_disk: ByteSize::mib(1), ..Default::default() };
         assert!(small.problem().is_some());
+        let many = SandboxesConfig { prepared: 17, ..Default::default() };
+        assert!(many.problem().is_some());
         assert_eq!(SandboxesConfig::default().problem(), None);
     }
 }

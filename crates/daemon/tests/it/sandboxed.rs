@@ -87,6 +87,7 @@ impl Sandboxed {
             folder,
             key: Key([7; 32]),
             defaults: Defaults::default(),
+            prepared: 2,
         };
         let sandboxes = engine.open_sandboxes(store, images, settings).await.unwrap();
         let peers = Peers::of(rustix::process::geteuid().as_raw(), group);

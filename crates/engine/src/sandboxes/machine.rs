@@ -374,6 +374,21 @@ impl Machine {
         }
     }
 
+    /// Starts a body for a sandbox that nobody has asked for yet.
+    pub(super) async fn prepare(
+        &self,
+        id: &SandboxId,
+        defaults: Defaults,
+    ) -> Result<(), MachineError> {
+        let (sandbox, max_processes) = (id.to_string(), defaults.processes);
+        let order = SandboxOrder::Prepare { sandbox, max_processes };
+        let (answer, _) = self.spawner.sandbox(order).await?;
+        match settle(answer)? {
+            SandboxAnswer::Done => Ok(()),
+            _ => Err(MachineError::Confused),
+        }
+    }
+
     /// Names what has files or processes here.
     pub(super) async fn list(&self) -> Result<Vec<String>, MachineError> {
         let (answer, _) = self.spawner.sandbox(SandboxOrder::List).await?;

@@ -259,7 +259,7 @@ async fn of_a_deleted_sandbox_no_companion_is_left() {
     outcomes(&server, &sandbox).await;
     server.sandboxes.delete(&tenant(), name, EndCause::Requested).await.unwrap();
     server.until(name, Phase::Terminated).await;
-    assert_eq!(std::fs::read_dir(home.folder()).unwrap().count(), 0);
+    assert_eq!(home.folders(), [""; 0]);
     server.end().await;
 }
 

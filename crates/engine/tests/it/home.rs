@@ -66,6 +66,13 @@ impl Home {
         Self { data: tempfile::tempdir().unwrap(), images }
     }
 
+    /// Names the folders of sandboxes that are there.
+    pub(crate) fn folders(&self) -> Vec<String> {
+        let all = std::fs::read_dir(self.folder()).unwrap();
+        let names = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| !name.starts_with('.')).collect()
+    }
+
     pub(crate) fn folder(&self) -> PathBuf {
         self.data.path().join("sandboxes")
     }
@@ -135,6 +142,7 @@ impl Home {
             folder: self.folder(),
             key: Key([7; 32]),
             defaults,
+            prepared: 2,
         };
         let sandboxes = engine.open_sandboxes(store.clone(), images, settings).await.unwrap();
         Server { engine, sandboxes, store, spawner }

@@ -34,3 +34,5 @@ mod siblings;
 mod slots;
 #[cfg(test)]
 mod snippets;
+#[cfg(test)]
+mod stock;

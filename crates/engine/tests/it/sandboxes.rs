@@ -376,10 +376,11 @@ async fn a_server_that_died_before_it_had_set_the_limits_is_followed_by_one_that
     let command = loop {
         // It is in its groups once it is the program that was asked for.
         let children = std::fs::read_to_string(&children).unwrap();
-        let child = children.split_whitespace().next().unwrap_or("none").to_owned();
-        let name = std::fs::read_to_string(format!("/proc/{child}/comm"));
-        if name.is_ok_and(|name| name == "sleep\n") {
-            break child;
+        let is_it = |child: &&str| {
+            std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|it| it == "sleep\n")
+        };
+        if let Some(child) = children.split_whitespace().find(is_it) {
+            break child.to_owned();
         }
         tokio::task::yield_now().await;
     };

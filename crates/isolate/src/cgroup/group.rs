@@ -43,14 +43,19 @@ impl Cgroups {
 
 impl Group {
     pub(super) fn set_up(&self, max_processes: u32) -> Result<(), Errno> {
-        if let Some(pids) = self.dir("pids") {
-            write_at(pids, "pids.max", &max_processes.to_string())?;
-        }
+        self.limit_processes(max_processes)?;
         if let Some(unified) = self.unified() {
             // One process too many for the memory ends them all: half a program is no use.
             write_at(unified, "memory.oom.group", "1")?;
         }
         Ok(())
+    }
+
+    pub(super) fn limit_processes(&self, most: u32) -> Result<(), Errno> {
+        match self.dir("pids") {
+            Some(pids) => write_at(pids, "pids.max", &most.to_string()),
+            None => Ok(()),
+        }
     }
 
     /// Opens the file that a process writes itself into, in every hierarchy.

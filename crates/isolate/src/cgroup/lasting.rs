@@ -147,6 +147,11 @@ impl Lasting {
         dir.map(|dir| dir.try_clone().map_err(|_no_descriptor| Errno::MFILE)).transpose()
     }
 
+    /// Sets how many processes commands may have together.
+    pub fn limit_processes(&self, most: u32) -> Result<(), Errno> {
+        self.commands.limit_processes(most)
+    }
+
     /// Opens what the daemon may read and write.
     pub fn files(&self) -> Result<Vec<(CgroupFile, OwnedFd)>, Errno> {
         self.commands.files_of_sandbox()

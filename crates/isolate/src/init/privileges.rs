@@ -66,7 +66,7 @@ pub(super) fn of_init(plan: &Plan) -> Result<(), Broken> {
 }
 
 /// Leaves a supervisor what it takes to start commands and to signal them, in its own namespace.
-pub(super) fn of_supervisor(filter: &[u8]) -> Result<(), Broken> {
+pub(crate) fn of_supervisor(filter: &[u8]) -> Result<(), Broken> {
     let at = Broken::at(Step::Privileges);
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(&at)?;
     let kept = OF_ROOT | CapabilitySet::KILL | CapabilitySet::SETPCAP;

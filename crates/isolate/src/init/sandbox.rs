@@ -10,7 +10,7 @@ use crate::{
     plan::{Broken, Step},
     sandbox::SandboxPlan,
     socket::PacketSocket,
-    supervisor::{Groups, Place, Supervision},
+    supervisor::{Groups, Place, Stem, Supervision, join},
     sys,
     wire::Report,
 };
@@ -27,11 +27,13 @@ struct Descriptors {
     outputs: OwnedFd,
     journal: OwnedFd,
     socket: OwnedFd,
-    /// `cgroup.procs` of the groups that commands are in.
-    groups: Vec<OwnedFd>,
-    /// `cgroup.procs` of those that only the supervisor is in.
-    own_groups: Vec<OwnedFd>,
-    leaves: Option<OwnedFd>,
+}
+
+/// A process in the groups of a supervisor, with what it has there.
+#[derive(Debug)]
+pub(super) struct Settled {
+    groups: Groups,
+    stem: Stem,
 }
 
 impl Descriptors {
@@ -47,21 +49,40 @@ impl Descriptors {
             outputs: next()?,
             journal: next()?,
             socket: next()?,
-            groups: (0..plan.groups).map(|_| next()).collect::<Result<_, _>>()?,
-            own_groups: (0..plan.groups).map(|_| next()).collect::<Result<_, _>>()?,
-            leaves: plan.has_leaves.then(next).transpose()?,
         })
     }
 }
 
+/// Lets commands see their own groups as the top of all, and nothing of the machine's. The
+/// supervisor itself is in another, where what limits them does not limit it.
+pub(super) fn settle(
+    groups: usize,
+    has_leaves: bool,
+    fds: Vec<OwnedFd>,
+) -> Result<Settled, Broken> {
+    let mut fds = fds.into_iter();
+    let procs: Vec<OwnedFd> = fds.by_ref().take(groups).collect();
+    let own: Vec<OwnedFd> = fds.by_ref().take(groups).collect();
+    let groups = Groups { procs, leaves: fds.next().filter(|_| has_leaves) };
+    let at = Broken::at(Step::Cgroup);
+    groups.join().and_then(|()| sys::process::unshare_cgroup()).map_err(&at)?;
+    let stem = Stem::fork(|| Ok(())).map_err(Broken::at(Step::Fork))?;
+    join(&own).map_err(&at)?;
+    Ok(Settled { groups, stem })
+}
+
 /// Makes the sandbox. When this returns it listens.
-pub(super) fn prepare(plan: &SandboxPlan, fds: Vec<OwnedFd>) -> Result<Supervision, Report> {
+pub(super) fn prepare(
+    settled: Settled,
+    plan: &SandboxPlan,
+    fds: Vec<OwnedFd>,
+) -> Result<Supervision, Report> {
     let mut fds = Descriptors::of(plan, fds).map_err(Report::Broken)?;
     build(plan, &fds).map_err(Report::Broken)?;
     let copies = plan.copies.iter().zip(std::mem::take(&mut fds.copies)).collect();
     let mounts = plan.mounts.iter().zip(std::mem::take(&mut fds.mounts)).collect();
     paths::bring_in(copies, mounts, plan.rights.identity).map_err(Report::NoPath)?;
-    begin(plan, fds).map_err(Report::Broken)
+    begin(settled, plan, fds).map_err(Report::Broken)
 }
 
 /// Puts everything in place that is not the caller's.
@@ -76,36 +97,25 @@ fn build(plan: &SandboxPlan, fds: &Descriptors) -> Result<(), Broken> {
     hosts::set(&plan.hosts).map_err(Broken::at(Step::Root))?;
     let network = Broken::at(Step::Network);
     rustix::system::sethostname(plan.hostname.as_bytes()).map_err(&network)?;
-    sys::net::bring_loopback_up().map_err(&network)?;
-    settle(&fds.groups, &fds.own_groups).map_err(Broken::at(Step::Cgroup))
+    sys::net::bring_loopback_up().map_err(&network)
 }
 
 /// Listens, and gives up what supervising does not take.
-fn begin(plan: &SandboxPlan, fds: Descriptors) -> Result<Supervision, Broken> {
+fn begin(settled: Settled, plan: &SandboxPlan, fds: Descriptors) -> Result<Supervision, Broken> {
     let place = Place {
         sandbox: plan.sandbox.clone(),
         secret: plan.secret.clone(),
         rights: plan.rights.clone(),
+        filter: plan.filter.clone(),
         outputs: fds.outputs,
         journal: fds.journal,
-        groups: Groups { procs: fds.groups, leaves: fds.leaves },
+        groups: settled.groups,
     };
     drop((fds.root, fds.files, fds.layers));
-    let supervision = Supervision::begin(place, fds.socket).map_err(Broken::at(Step::Fork))?;
+    let supervision = Supervision::begin(place, settled.stem, fds.socket);
+    let supervision = supervision.map_err(Broken::at(Step::Fork))?;
     privileges::of_supervisor(&plan.filter)?;
     Ok(supervision)
-}
-
-/// Lets commands see their own groups as the top of all, and nothing of the machine's. The
-/// supervisor itself is in another, where what limits them does not limit it.
-fn settle(groups: &[OwnedFd], own_groups: &[OwnedFd]) -> Result<(), Errno> {
-    join(groups)?;
-    sys::process::unshare_cgroup()?;
-    join(own_groups)
-}
-
-fn join(groups: &[OwnedFd]) -> Result<(), Errno> {
-    groups.iter().try_for_each(|procs| rustix::io::write(procs, b"0\n").map(drop))
 }
 
 /// Supervises until it is told to stop.

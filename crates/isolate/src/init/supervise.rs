@@ -157,7 +157,7 @@ impl Watch<'_> {
 
     fn obey(&mut self, packet: &[u8]) -> Result<(), Errno> {
         match wire::decode(packet).or(Err(Errno::BADMSG))? {
-            Command::Plan(_) | Command::Sandbox(_) => Err(Errno::BADMSG),
+            Command::Plan(_) | Command::Settle { .. } | Command::Sandbox(_) => Err(Errno::BADMSG),
             Command::Go { at_most, watch_memory } => {
                 self.memory = watch_memory.map(MemoryWatch::new);
                 arm(&self.deadline, at_most)

@@ -1,5 +1,5 @@
 //! What PID 2 says to init: a line when it waits for its request or a step broke, and a single
-//! byte, its exit code, as a runtime's last act.
+//! byte, its exit code, as a runtime's last act. A command of a sandbox first says who it is.
 
 use crate::plan::{Broken, Step};
 
@@ -8,6 +8,8 @@ use crate::plan::{Broken, Step};
 pub(crate) enum Word {
     /// The slot waits for its request.
     Ready,
+    /// The number of the process that becomes a command.
+    Process(i32),
     /// A step broke.
     Error(Broken),
     /// The runtime is about to end with this code, and has written everything it had to.
@@ -30,6 +32,7 @@ impl Word {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let line = match self {
             Self::Ready => "ready\n".to_owned(),
+            Self::Process(number) => format!("process {number}\n"),
             Self::Exit(code) => return vec![code],
             Self::Error(Broken { step, errno }) => {
                 let name = STEPS.iter().find(|(_, known)| *known == step).map(|(name, _)| *name);
@@ -47,6 +50,7 @@ impl Word {
         let mut words = str::from_utf8(bytes).ok()?.split_whitespace();
         match (words.next()?, words.next(), words.next()) {
             ("ready", None, None) => Some(Self::Ready),
+            ("process", Some(number), None) => Some(Self::Process(number.parse().ok()?)),
             ("error", Some(name), Some(errno)) => {
                 let step = STEPS.iter().find(|(known, _)| *known == name);
                 let step = step.map_or(Step::Runtime, |(_, step)| *step);
@@ -64,7 +68,8 @@ mod tests {
     #[test]
     fn every_word_is_read_back() {
         let broken = Broken { step: Step::Seccomp, errno: 22 };
-        for word in [Word::Ready, Word::Exit(0), Word::Exit(255), Word::Error(broken)] {
+        let words = [Word::Ready, Word::Exit(0), Word::Exit(255), Word::Process(7)];
+        for word in words.into_iter().chain([Word::Error(broken)]) {
             assert_eq!(Word::from_bytes(&word.to_bytes()), Some(word));
         }
     }

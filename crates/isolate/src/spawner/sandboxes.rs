@@ -6,6 +6,7 @@ pub(super) mod furniture;
 mod identity;
 mod make;
 mod under_way;
+mod waiting;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -29,6 +30,7 @@ use crate::{
 };
 use files::Folder;
 use identity::{Identified, Marks};
+use make::Body;
 use under_way::{UnderWay, What};
 
 /// What the spawner needs to know of sandboxes at its start.
@@ -55,6 +57,8 @@ pub(super) struct Sandboxes {
     blocks: Blocks,
     filter: Vec<u8>,
     living: HashMap<String, Living>,
+    /// Those of the living that wait for their sandbox.
+    waiting: HashMap<String, Body>,
     /// Names of the living, by the number that their events have.
     numbers: HashMap<u64, String>,
     next_number: u64,
@@ -103,6 +107,7 @@ impl Sandboxes {
             blocks: Blocks::default(),
             filter: crate::seccomp::for_supervisor(),
             living: HashMap::new(),
+            waiting: HashMap::new(),
             numbers: HashMap::new(),
             next_number: 0,
             under_way: HashMap::new(),
@@ -127,13 +132,15 @@ impl Sandboxes {
         if let Some(cgroups) = &self.cgroups {
             names.extend(cgroups.places().names());
         }
-        names.into_iter().filter(|name| is_good_name(name)).collect()
+        let is_sandbox = |name: &String| is_good_name(name) && !self.waiting.contains_key(name);
+        names.into_iter().filter(is_sandbox).collect()
     }
 }
 
 impl Spawner {
     /// Finds every sandbox that lives: its users are taken, and its end is to be seen.
     pub(super) fn adopt_sandboxes(&mut self) -> Result<(), SpawnerError> {
+        self.clear_waiting().map_err(doing("clear away what waited for sandboxes"))?;
         let Some(sandboxes) = &self.sandboxes else { return Ok(()) };
         for name in sandboxes.names() {
             let Some(sandboxes) = &mut self.sandboxes else { return Ok(()) };
@@ -177,6 +184,9 @@ impl Spawner {
         let connection = fds.into_iter().next();
         let at_once = match order {
             SandboxOrder::Make(spec) => return self.begin_making(ticket, spec),
+            SandboxOrder::Prepare { sandbox, max_processes } => {
+                self.prepare_body(&sandbox, max_processes)
+            }
             SandboxOrder::Grant { sandbox, with, paths } => {
                 return self.grant(ticket, sandbox, with, paths, connection);
             }
@@ -258,10 +268,21 @@ impl Spawner {
         if let Some(block) = living.block {
             sandboxes.blocks.give_back(block);
         }
-        // Without an order it is cleared away when one comes; its groups are empty until then.
-        if let Some(UnderWay { what: What::Ending(then), .. }) = sandboxes.under_way.get(&name) {
-            let then = *then;
-            self.clear_sandbox(&name, living.places.as_ref(), then);
+        if sandboxes.waiting.remove(&name).is_some() {
+            // If this fails, the next server does it.
+            let _ = sandboxes.folder.forget_waiting(&name);
+        }
+        match sandboxes.under_way.get(&name).map(|under_way| &under_way.what) {
+            Some(What::Ending(then)) => {
+                let then = *then;
+                self.clear_sandbox(&name, living.places.as_ref(), then);
+            }
+            Some(What::Failing(broken)) => {
+                let broken = *broken;
+                self.settle(&name, SandboxAnswer::Failed { broken });
+            }
+            // Without an order it is cleared away when one comes; its groups are empty until then.
+            Some(What::Making(_) | What::Removing) | None => {}
         }
     }
 

@@ -1,4 +1,4 @@
-//! From a copy of the supervisor to a command.
+//! From a copy of the stem to a command.
 
 use std::{
     ffi::CString,
@@ -7,10 +7,10 @@ use std::{
 
 use rustix::{fs::Mode, io::Errno};
 
-use super::{Place, wire::Start};
+use super::wire::Start;
 use crate::{
     init::{privileges, word::Word},
-    plan::{Broken, Step},
+    plan::{Broken, Rights, Step},
     sys::{
         self,
         process::{CStrings, exit_now},
@@ -22,7 +22,7 @@ pub(super) struct Streams {
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
-    /// Where it says which step broke. Closes by itself when it has become the command.
+    /// Where it says who it is and which step broke. Closes by itself when it has become the command.
     pub(super) tell: OwnedFd,
 }
 
@@ -32,12 +32,15 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// The number at which [`Streams::tell`] is, when all others are closed.
 const TELL: i32 = 3;
 
-pub(super) fn become_command(place: &Place, start: &Start, streams: &Streams) -> ! {
-    if let Err(broken) = settle(place, &start.exec, streams) {
+pub(super) fn become_command(rights: &Rights, start: &Start, streams: &Streams) -> ! {
+    let number = rustix::process::getpid().as_raw_nonzero().get();
+    // If the supervisor cannot be told it takes the command for one that was never started.
+    let _ = rustix::io::write(&streams.tell, &Word::Process(number).to_bytes());
+    if let Err(broken) = settle(streams) {
         fail(&streams.tell, broken);
     }
     let Ok(tell) = sys::process::inherited(TELL) else { exit_now(127) };
-    let broken = match enter(place, start, &tell) {
+    let broken = match enter(rights, start, &tell) {
         Err(broken) => broken,
         Ok(errno) => Broken::at(Step::Exec)(errno),
     };
@@ -50,9 +53,8 @@ fn fail(tell: &OwnedFd, broken: Broken) -> ! {
     exit_now(127)
 }
 
-/// Joins the command's group and closes everything that is not its own.
-fn settle(place: &Place, exec: &str, streams: &Streams) -> Result<(), Broken> {
-    place.join(exec).map_err(Broken::at(Step::Cgroup))?;
+/// Closes everything that is not the command's own.
+fn settle(streams: &Streams) -> Result<(), Broken> {
     let fork = Broken::at(Step::Fork);
     sys::signal::restore_defaults().map_err(&fork)?;
     rustix::process::setsid().map_err(&fork)?;
@@ -61,10 +63,10 @@ fn settle(place: &Place, exec: &str, streams: &Streams) -> Result<(), Broken> {
 }
 
 /// Gives up rights and becomes the command. Comes back only with what broke.
-fn enter(place: &Place, start: &Start, tell: &OwnedFd) -> Result<Errno, Broken> {
+fn enter(rights: &Rights, start: &Start, tell: &OwnedFd) -> Result<Errno, Broken> {
     rustix::io::fcntl_setfd(tell, rustix::io::FdFlags::CLOEXEC).map_err(Broken::at(Step::Fork))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    privileges::of_command(&place.rights, start.user)?;
+    privileges::of_command(rights, start.user)?;
     // With the command's own rights: it may only be where it may go.
     rustix::process::chdir(start.directory.as_str()).map_err(Broken::at(Step::Directory))?;
     Ok(exec(start))

@@ -15,24 +15,28 @@ use rustix::{
 };
 
 use super::{
-    Place, command,
+    Place,
+    command::Streams,
     journal::{self, Record},
     output::Output,
+    stem::Stem,
     wire::{End, Known, Start, Tell, Whom, Written},
 };
 use crate::{
     init::word::Word,
     plan::{Broken, Exit, Step},
-    sys::{self, process::Fork},
 };
 
-/// A command that was asked for, from its fork until it is forgotten.
+/// A command that was asked for, until it is forgotten.
 #[derive(Debug)]
 pub(super) struct Exec {
     id: String,
+    /// Known once it has said so itself.
     pid: Option<Pid>,
     /// Until it has become the command: at its end then, or with the step that broke.
     words: Option<OwnedFd>,
+    /// A signal that came before it had become the command.
+    waiting: Option<(Signal, Whom)>,
     input: Option<OwnedFd>,
     stdout: Output,
     stderr: Output,
@@ -52,8 +56,8 @@ struct Told {
 }
 
 impl Exec {
-    /// Forks the process that becomes the command.
-    pub(super) fn start(place: &Place, start: &Start) -> Result<Self, Broken> {
+    /// Has the process forked that becomes the command.
+    pub(super) fn start(place: &Place, stem: &Stem, start: &Start) -> Result<Self, Broken> {
         let fork = Broken::at(Step::Fork);
         let (stdin, input) = pipe_with(PipeFlags::CLOEXEC).map_err(&fork)?;
         let (from_stdout, stdout) = pipe_with(PipeFlags::CLOEXEC).map_err(&fork)?;
@@ -68,27 +72,29 @@ impl Exec {
         };
         let stdout_kept = keep(from_stdout, "stdout").map_err(Broken::at(Step::Writable))?;
         let stderr_kept = keep(from_stderr, "stderr").map_err(Broken::at(Step::Writable))?;
-        match sys::process::fork(0).map_err(&fork)? {
-            Fork::Parent { child, pidfd: _ } => Ok(Self {
-                id: start.exec.clone(),
-                pid: Some(child),
-                words: Some(words),
-                input: Some(input),
-                stdout: stdout_kept,
-                stderr: stderr_kept,
-                broken: None,
-                end: None,
-                told: Told::default(),
-            }),
-            Fork::Child => {
-                let streams = command::Streams { stdin, stdout, stderr, tell };
-                command::become_command(place, start, &streams)
-            }
-        }
+        let group = place.make_leaf(&start.exec).map_err(Broken::at(Step::Cgroup))?;
+        let streams = Streams { stdin, stdout, stderr, tell };
+        stem.start(start, &streams, group.as_ref()).map_err(&fork)?;
+        Ok(Self {
+            id: start.exec.clone(),
+            pid: None,
+            words: Some(words),
+            waiting: None,
+            input: Some(input),
+            stdout: stdout_kept,
+            stderr: stderr_kept,
+            broken: None,
+            end: None,
+            told: Told::default(),
+        })
     }
 
-    pub(super) fn pid(&self) -> Option<Pid> {
-        self.pid
+    /// Whether this is its process, which may have said so and not been heard yet.
+    pub(super) fn is(&mut self, pid: Pid, place: &Place) -> bool {
+        if self.pid.is_none() {
+            self.hear(place);
+        }
+        self.pid == Some(pid)
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -103,33 +109,62 @@ impl Exec {
     /// Takes what came on one of those.
     pub(super) fn take(&mut self, index: usize, place: &Place, buffer: &mut [u8]) {
         match index {
-            0 => self.hear(place),
+            0 => {
+                self.hear(place);
+                self.give_up_unborn(place);
+            }
             1 => _ = self.stdout.pump(buffer),
             _ => _ = self.stderr.pump(buffer),
         }
     }
 
-    /// Hears whether it has become the command.
+    /// Hears who it is, and whether it has become the command.
     fn hear(&mut self, place: &Place) {
-        let Some(words) = &self.words else { return };
-        let mut line = [0; 64];
-        match rustix::io::read(words, &mut line) {
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Ok(length) if length > 0 => {
-                let word = Word::from_bytes(line.get(..length).unwrap_or_default());
-                self.broken = Some(match word {
-                    Some(Word::Error(broken)) => broken,
-                    _ => Broken { step: Step::Exec, errno: libc::EPROTO },
-                });
-                self.words = None;
-            }
-            Ok(_) | Err(_) => {
-                self.words = None;
-                if let Some(pid) = self.pid {
-                    place.note(&Record::Started { exec: self.id.clone(), pid: number(pid) });
+        while let Some(words) = &self.words {
+            let mut said = [0; 128];
+            match rustix::io::read(words, &mut said) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Ok(length) if length > 0 => {
+                    let said = said.get(..length).unwrap_or_default();
+                    said.split_inclusive(|byte| *byte == b'\n')
+                        .for_each(|line| self.take_word(line));
                 }
+                Ok(_) | Err(_) => self.has_become(place),
             }
         }
+    }
+
+    fn take_word(&mut self, line: &[u8]) {
+        match Word::from_bytes(line) {
+            Some(Word::Process(number)) if self.pid.is_none() => self.pid = Pid::from_raw(number),
+            Some(Word::Error(broken)) => self.broken = Some(broken),
+            _ => self.broken = Some(Broken { step: Step::Exec, errno: libc::EPROTO }),
+        }
+    }
+
+    /// There is nothing more to hear: it is the command now, or a step broke.
+    fn has_become(&mut self, place: &Place) {
+        self.words = None;
+        if let Some(pid) = self.pid.filter(|_| self.broken.is_none()) {
+            place.note(&Record::Started { exec: self.id.clone(), pid: number(pid) });
+        }
+        if let Some((signal, whom)) = self.waiting.take() {
+            self.signal(signal, whom, place);
+        }
+    }
+
+    /// Ends a command that never had a process.
+    fn give_up_unborn(&mut self, place: &Place) {
+        if self.words.is_some() || self.pid.is_some() || self.end.is_some() {
+            return;
+        }
+        let broken = self.broken.unwrap_or(Broken { step: Step::Fork, errno: libc::ECHILD });
+        self.input = None;
+        self.leftovers().for_each(drop);
+        let end = End::NotStarted(broken);
+        place.note(&Record::Ended { exec: self.id.clone(), end: end.clone() });
+        self.end = Some(end);
     }
 
     /// Its process has ended. What it has written is in the pipes, in full; what others go on
@@ -164,7 +199,17 @@ impl Exec {
         Written { stdout: self.stdout.stored(), stderr: self.stderr.stored() }
     }
 
-    pub(super) fn signal(&self, signal: Signal, whom: Whom, place: &Place) {
+    /// Signals it, as soon as it is what is meant. A process that is to die dies at once.
+    pub(super) fn signal(&mut self, signal: Signal, whom: Whom, place: &Place) {
+        if self.words.is_some() {
+            if self.waiting.is_none_or(|(earlier, _)| earlier != Signal::KILL) {
+                self.waiting = Some((signal, whom));
+            }
+            if let Some(pid) = self.pid.filter(|_| signal == Signal::KILL) {
+                let _ = kill_process(pid, signal);
+            }
+            return;
+        }
         let Some(pid) = self.pid.filter(|_| self.end.is_none()) else { return };
         // Whoever is gone already needs no signal.
         let _ = match whom {

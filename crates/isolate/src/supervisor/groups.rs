@@ -1,7 +1,8 @@
 //! Control groups of the commands in a sandbox.
 //!
-//! All of them share the limits of the sandbox. Where there is a v2 tree each also has a group of
-//! its own in it, by which everything that it ever started is found and ended.
+//! All of them share the limits of the sandbox: they are forked from a process that is in its groups.
+//! Where there is a v2 tree each also has a group of its own in it, by which everything that it ever
+//! started is found and ended.
 
 use std::os::fd::OwnedFd;
 
@@ -16,23 +17,35 @@ use super::Place;
 /// The sandbox's groups, as they were handed over.
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// `cgroup.procs` of every group that commands belong to, but for those in `leaves`.
+    /// `cgroup.procs` of every group that commands belong to, but for their own in `leaves`.
     pub procs: Vec<OwnedFd>,
     /// The v2 folder in which every command gets a group of its own.
     pub leaves: Option<OwnedFd>,
 }
 
+impl Groups {
+    /// Puts the calling process into the groups of commands. The kernel waits for every processor
+    /// over this, for as long as it takes to run many commands.
+    pub fn join(&self) -> Result<(), Errno> {
+        join(&self.procs)
+    }
+}
+
+/// Puts the calling process into groups.
+pub fn join(procs: &[OwnedFd]) -> Result<(), Errno> {
+    procs.iter().try_for_each(|procs| rustix::io::write(procs, b"0\n").map(drop))
+}
+
 impl Place {
-    /// Puts the calling process into the groups of its command.
-    pub(super) fn join(&self, exec: &str) -> Result<(), Errno> {
-        for procs in &self.groups.procs {
-            rustix::io::write(procs, b"0\n")?;
-        }
-        let Some(leaves) = &self.groups.leaves else { return Ok(()) };
+    /// Makes the group that a command has for itself, where there can be one.
+    pub(super) fn make_leaf(&self, exec: &str) -> Result<Option<OwnedFd>, Errno> {
+        let Some(leaves) = &self.groups.leaves else { return Ok(None) };
         match mkdirat(leaves, exec, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => write(leaves, &format!("{exec}/cgroup.procs"), b"0\n"),
-            Err(other) => Err(other),
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(other) => return Err(other),
         }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat(leaves, exec, flags, Mode::empty()).map(Some)
     }
 
     /// Takes a command's group away, if nothing of it is left in there.

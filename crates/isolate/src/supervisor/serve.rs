@@ -19,9 +19,14 @@ use super::{
     journal::Record,
     output::CHUNK,
     port,
+    stem::Stem,
     wire::{self, Ask, End, MAX_EXECS, Refusal, Start, Tell, WireError},
 };
-use crate::{plan::Broken, socket::PacketSocket, sys};
+use crate::{
+    plan::{Broken, Step},
+    socket::PacketSocket,
+    sys,
+};
 
 /// Connections that have not said the secret. The oldest goes for a new one.
 const STRANGERS: usize = 4;
@@ -30,6 +35,8 @@ const STRANGERS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Supervisor {
     place: Place,
+    /// What commands are forked from, unless somebody has ended it.
+    stem: Option<Stem>,
     listener: OwnedFd,
     signals: OwnedFd,
     execs: BTreeMap<String, Exec>,
@@ -72,10 +79,11 @@ enum Source {
 }
 
 impl Supervisor {
-    pub(super) fn new(place: Place, listener: OwnedFd) -> Result<Self, Errno> {
+    pub(super) fn new(place: Place, stem: Stem, listener: OwnedFd) -> Result<Self, Errno> {
         let signals = sys::signal::as_descriptor(&[libc::SIGCHLD])?;
         Ok(Self {
             place,
+            stem: Some(stem),
             listener,
             signals,
             execs: BTreeMap::new(),
@@ -237,7 +245,7 @@ impl Supervisor {
         match ask {
             Ask::Hello { .. } | Ask::Connect { .. } => {}
             Ask::Start(start) => self.start(&start),
-            Ask::Signal { exec, signal, whom } => match self.execs.get(&exec) {
+            Ask::Signal { exec, signal, whom } => match self.execs.get_mut(&exec) {
                 Some(found) => {
                     if let Some(signal) = Signal::from_named_raw(signal) {
                         found.signal(signal, whom, &self.place);
@@ -284,10 +292,22 @@ impl Supervisor {
         if let Some(why) = why {
             return self.refuse(start.exec.clone(), why);
         }
-        match Exec::start(&self.place, start) {
+        match self.start_by_stem(start) {
             Ok(exec) => drop(self.execs.insert(start.exec.clone(), exec)),
-            Err(broken) => self.not_started(start.exec.clone(), broken),
+            Err(broken) => {
+                self.place.leave(&start.exec);
+                self.not_started(start.exec.clone(), broken);
+            }
         }
+    }
+
+    fn start_by_stem(&mut self, start: &Start) -> Result<Exec, Broken> {
+        // It may be gone and not have been waited for.
+        if self.stem.as_ref().is_none_or(Stem::is_gone) {
+            self.stem = Some(self.place.new_stem().map_err(Broken::at(Step::Fork))?);
+        }
+        let stem = self.stem.as_ref().ok_or_else(|| Broken::at(Step::Fork)(Errno::CHILD))?;
+        Exec::start(&self.place, stem, start)
     }
 
     /// Without a process there is nothing to remember but this one word, which the journal has.
@@ -332,8 +352,11 @@ impl Supervisor {
     fn reap(&mut self) -> Result<(), Errno> {
         while sys::signal::next(&self.signals)?.is_some() {}
         while let Some(ended) = sys::process::reap()? {
-            let found = self.execs.values_mut().find(|exec| exec.pid() == Some(ended.pid));
-            if let Some(exec) = found.filter(|exec| !exec.has_ended()) {
+            // Those are ended with it that it had not forked yet: their words have an end.
+            self.stem.take_if(|stem| stem.pid() == ended.pid);
+            let place = &self.place;
+            let mut living = self.execs.values_mut().filter(|exec| !exec.has_ended());
+            if let Some(exec) = living.find_map(|exec| exec.is(ended.pid, place).then_some(exec)) {
                 exec.exited(ended.exit, ended.cpu_time, &self.place, &mut self.buffer);
                 self.leftovers.extend(exec.leftovers());
             }

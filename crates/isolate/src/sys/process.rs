@@ -42,12 +42,26 @@ pub const BESIDE_ANOTHER: u64 = libc::CLONE_PARENT as u64
 /// Forks into new namespaces. The caller must have a single thread: the child goes on with a
 /// copy of its memory, and a lock that another thread held would stay locked for ever.
 pub fn fork(namespaces: u64) -> Result<Fork, Errno> {
+    clone(namespaces, None)
+}
+
+/// Forks a child of the caller's parent, into this v2 control group if there is one, and else into
+/// the caller's own. The caller must have a single thread.
+pub fn fork_sibling(group: Option<BorrowedFd<'_>>) -> Result<Fork, Errno> {
+    clone(libc::CLONE_PARENT as u64, group)
+}
+
+/// As in `linux/sched.h`: libc's own does not fit its type.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+fn clone(flags: u64, group: Option<BorrowedFd<'_>>) -> Result<Fork, Errno> {
     let mut pidfd: RawFd = -1;
     // A child of our parent's ends with the signal that we end with, and with no other.
-    let is_parents = namespaces & libc::CLONE_PARENT as u64 != 0;
+    let is_parents = flags & libc::CLONE_PARENT as u64 != 0;
     let exit_signal = if is_parents { 0 } else { libc::SIGCHLD as u64 };
+    let into = group.map_or(0, |_| CLONE_INTO_CGROUP);
     let args = libc::clone_args {
-        flags: namespaces | libc::CLONE_PIDFD as u64,
+        flags: flags | into | libc::CLONE_PIDFD as u64,
         pidfd: (&raw mut pidfd) as u64,
         child_tid: 0,
         parent_tid: 0,
@@ -57,7 +71,7 @@ pub fn fork(namespaces: u64) -> Result<Fork, Errno> {
         tls: 0,
         set_tid: 0,
         set_tid_size: 0,
-        cgroup: 0,
+        cgroup: group.map_or(0, |group| u64::from(group.as_raw_fd().unsigned_abs())),
     };
     // SAFETY: without CLONE_VM the child has its own copy of everything; `args` and `pidfd`
     // outlive the call, and its size is the one passed.

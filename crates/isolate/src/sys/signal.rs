@@ -42,6 +42,11 @@ pub fn next(descriptor: &OwnedFd) -> Result<Option<libc::c_int>, Errno> {
     }
 }
 
+/// Blocks every signal that can be.
+pub fn block_all() -> Result<(), Errno> {
+    set_mask(&full_set())
+}
+
 /// Unblocks every signal and gives each its default action, as a new program expects it.
 pub fn restore_defaults() -> Result<(), Errno> {
     for signal in 1..=libc::SIGRTMAX() {

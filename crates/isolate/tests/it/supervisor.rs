@@ -259,6 +259,30 @@ fn signals_and_the_end_of_input_reach_a_command() {
 }
 
 #[test]
+fn a_signal_reaches_a_command_that_was_asked_for_just_now() {
+    let supervisor = start_supervisor().unwrap();
+    let (mut daemon, _) = Daemon::greet(&supervisor);
+    for (whom, signal) in [(Whom::Leader, 15), (Whom::Group, 2), (Whom::All, 15), (Whom::All, 9)] {
+        let exec = format!("ex_{whom:?}_{signal}");
+        daemon.start(&exec, "exec sleep 1000");
+        daemon.ask(&Ask::Signal { exec: exec.clone(), signal, whom });
+        assert_eq!(exit_of(&daemon.end(&exec)), Exit::Signal(signal), "{exec}");
+    }
+}
+
+/// Root inside may kill the process that commands are forked from, the first after PID 1.
+#[test]
+fn commands_are_run_after_what_they_are_forked_from_was_killed() {
+    let supervisor = start_supervisor().unwrap();
+    let (mut daemon, _) = Daemon::greet(&supervisor);
+    daemon.start("ex_1", "kill -9 2; while kill -0 2 2> /dev/null; do :; done; echo gone");
+    assert_eq!(exit_of(&daemon.end("ex_1")), Exit::Code(0));
+    daemon.start("ex_2", "echo again");
+    assert_eq!(exit_of(&daemon.end("ex_2")), Exit::Code(0));
+    assert_eq!(supervisor.output("ex_2", "stdout").unwrap(), b"again\n");
+}
+
+#[test]
 fn what_a_command_leaves_behind_goes_on_and_adds_nothing_to_its_output() {
     let supervisor = start_supervisor().unwrap();
     let (mut daemon, _) = Daemon::greet(&supervisor);

@@ -12,7 +12,7 @@ use std::{
 use rustix::{
     fs::{
         AtFlags, CWD, Dir, Gid, Mode, OFlags, ResolveFlags, Uid, chmodat, chownat, fchmod, fchown,
-        fstat, mkdirat, openat, openat2, statat, unlinkat,
+        fstat, mkdirat, openat, openat2, renameat, statat, unlinkat,
     },
     io::Errno,
     net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with},
@@ -23,6 +23,9 @@ use crate::{disk::tree, sandbox::folder, sys};
 /// The folder in which each sandbox has its own.
 #[derive(Debug)]
 pub(super) struct Folder(OwnedFd);
+
+/// Where those are noted that wait for a sandbox to be made of them.
+const WAITING: &str = ".waiting";
 
 /// What a sandbox is made of on disk, open.
 #[derive(Debug)]
@@ -53,7 +56,32 @@ impl Folder {
         check_owner(&folder)?;
         // Whatever the umask is: the daemon looks in here.
         fchmod(&folder, Mode::from_raw_mode(0o755))?;
+        make_folder(&folder, WAITING, 0o755)?;
         Ok(Self(folder))
+    }
+
+    /// Names those that wait for a sandbox, of whatever server.
+    pub(super) fn waiting(&self) -> Vec<String> {
+        openat(&self.0, WAITING, DIRECTORY, Mode::empty())
+            .map_or_else(|_| Vec::new(), |at| names(&at))
+    }
+
+    /// Opens what is noted of one that waits.
+    pub(super) fn open_waiting(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&self.0, format!("{WAITING}/{name}"), flags, Mode::from_raw_mode(0o600))
+    }
+
+    /// Makes what is noted of one that waits that of a sandbox.
+    pub(super) fn take_waiting(&self, name: &str) -> Result<(), Errno> {
+        renameat(&self.0, format!("{WAITING}/{name}"), &self.begin(name)?, folder::BODY)
+    }
+
+    pub(super) fn forget_waiting(&self, name: &str) -> Result<(), Errno> {
+        match unlinkat(&self.0, format!("{WAITING}/{name}"), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(other) => Err(other),
+        }
     }
 
     /// Returns a name for control groups that is the same whenever this folder is used, and that
@@ -64,9 +92,7 @@ impl Folder {
     }
 
     pub(super) fn names(&self) -> Vec<String> {
-        let entries = Dir::read_from(&self.0).into_iter().flatten().filter_map(Result::ok);
-        let names = entries.filter_map(|entry| entry.file_name().to_str().map(str::to_owned).ok());
-        names.filter(|name| !name.starts_with('.')).collect()
+        names(&self.0)
     }
 
     /// Opens the folder of a sandbox.
@@ -125,6 +151,12 @@ impl Folder {
     pub(super) fn remove(&self, name: &str) -> Result<(), Errno> {
         tree::remove(self.0.as_fd(), name)
     }
+}
+
+fn names(folder: &OwnedFd) -> Vec<String> {
+    let entries = Dir::read_from(folder).into_iter().flatten().filter_map(Result::ok);
+    let names = entries.filter_map(|entry| entry.file_name().to_str().map(str::to_owned).ok());
+    names.filter(|name| !name.starts_with('.')).collect()
 }
 
 /// Opens what a layer holds. Layers belong to the process that unpacks images, not to us.

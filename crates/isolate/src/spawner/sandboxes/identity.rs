@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, openat, renameat},
+    fs::{CWD, Mode, OFlags, openat},
     io::Errno,
     process::{Pid, PidfdFlags, pidfd_open},
 };
@@ -40,17 +40,14 @@ impl Marks {
         Ok(Self { boot: boot()?, pid: number, started: started(number)?, places })
     }
 
-    /// Writes them down, as a whole or not at all.
-    pub(super) fn write(&self, sandbox: &OwnedFd) -> Result<(), Errno> {
-        const NEW: &str = "body.new";
+    /// Writes them down for one that waits. They are a sandbox's when they are there as a whole.
+    pub(super) fn write(&self, folder: &Folder, name: &str) -> Result<(), Errno> {
         let bytes = postcard::to_allocvec(self).or(Err(Errno::INVAL))?;
-        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
-        let file = openat(sandbox, NEW, flags | OFlags::NOFOLLOW, Mode::from_raw_mode(0o600))?;
-        match rustix::io::write(&file, &bytes)? {
-            written if written == bytes.len() => {}
-            _ => return Err(Errno::NOSPC),
+        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY;
+        match rustix::io::write(&folder.open_waiting(name, flags)?, &bytes)? {
+            written if written == bytes.len() => Ok(()),
+            _ => Err(Errno::NOSPC),
         }
-        renameat(sandbox, NEW, sandbox, folder::BODY)
     }
 
     /// Reads what was written; nothing if there is nothing that can be read.
@@ -59,6 +56,17 @@ impl Marks {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&sandbox, folder::BODY, flags, Mode::empty()).ok()?;
         postcard::from_bytes(&read_all(&file).ok()?).ok()
+    }
+
+    /// Reads what was written of one that waits.
+    pub(super) fn read_waiting(folder: &Folder, name: &str) -> Option<Self> {
+        let file = folder.open_waiting(name, OFlags::RDONLY).ok()?;
+        postcard::from_bytes(&read_all(&file).ok()?).ok()
+    }
+
+    /// Opens the process that they mark, if it lives.
+    pub(super) fn process(&self) -> Option<OwnedFd> {
+        alive(self).ok().flatten().map(|(pidfd, _)| pidfd)
     }
 }
 
@@ -156,8 +164,12 @@ mod tests {
         drop(folder.begin("sb_1").unwrap());
         assert!(Marks::read(&folder, "sb_1").is_none());
         let marks = Marks::of(rustix::process::getpid(), None).unwrap();
-        marks.write(&folder.sandbox("sb_1").unwrap()).unwrap();
+        marks.write(&folder, "sb_1").unwrap();
+        assert!(Marks::read(&folder, "sb_1").is_none());
+        assert_eq!(Marks::read_waiting(&folder, "sb_1").as_ref(), Some(&marks));
+        folder.take_waiting("sb_1").unwrap();
         assert_eq!(Marks::read(&folder, "sb_1"), Some(marks));
+        assert!(folder.waiting().is_empty());
         std::fs::write(place.path().join("sandboxes/sb_1/body"), b"\xff\xff").unwrap();
         assert!(Marks::read(&folder, "sb_1").is_none());
     }

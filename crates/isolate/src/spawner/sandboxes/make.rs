@@ -8,7 +8,7 @@ use rustix::{
     mount::{OpenTreeFlags, open_tree},
     net::SendFlags,
     pipe::{PipeFlags, pipe_with},
-    process::{Pid, Signal, pidfd_send_signal},
+    process::{Signal, pidfd_send_signal},
 };
 
 use super::{Sandboxes, files, identity::Marks};
@@ -21,38 +21,61 @@ use crate::{
     socket::PacketSocket,
     spawner::{IdRange, Spawner, make, paths::Brought},
     sys::{self, process::Fork},
-    wire::{self, Command},
+    wire::{self, CgroupFile, Command},
 };
 
+/// A process that is to become a supervisor, where one is.
+#[derive(Debug)]
+pub(super) struct Body {
+    made: Made,
+    control: PacketSocket,
+}
+
 /// What a sandbox has while it is being made. Given back if that does not work.
+#[derive(Debug)]
 struct Made {
     block: Option<u32>,
     groups: Option<Lasting>,
 }
 
 impl Spawner {
-    /// Makes a sandbox over its files, which are a detached mount, with what it was brought.
+    /// Makes a sandbox over its files, which are a detached mount, with what it was brought. If that
+    /// does not work, there may be a body all the same.
     pub(in crate::spawner) fn make_sandbox(
         &mut self,
         spec: &BodySpec,
         files: &OwnedFd,
         brought: Brought,
     ) -> Result<(SandboxAnswer, Vec<OwnedFd>), Broken> {
+        let waiting = self.sandboxes.as_mut().and_then(|all| all.waiting.remove(&spec.sandbox));
+        let body = match waiting {
+            Some(body) => body,
+            None => self.fork_body(&spec.sandbox, spec.max_processes, spec.beside.as_deref())?,
+        };
+        let files = self.hand_over(spec, &body, files, brought)?;
+        let (cgroup, files): (Vec<_>, Vec<_>) = files.into_iter().unzip();
+        let fds = [body.control.into_fd()].into_iter().chain(files).collect();
+        Ok((SandboxAnswer::Body { cgroup }, fds))
+    }
+
+    /// Forks a process that waits where a supervisor is. From here on the sandbox is known to live.
+    pub(super) fn fork_body(
+        &mut self,
+        name: &str,
+        max_processes: u32,
+        beside: Option<&str>,
+    ) -> Result<Body, Broken> {
         let at = Broken::at(Step::Plan);
         let identity = self.identity();
         let sandboxes = self.sandboxes.as_mut().ok_or_else(|| at(Errno::NOSYS))?;
-        let made = sandboxes.reserve(spec, identity)?;
+        let made = sandboxes.reserve(name, max_processes, beside, identity)?;
         failpoint::pass("c.cgroup");
-        match self.start_supervisor(spec, &made, files, brought) {
-            Ok((pidfd, mut fds)) => {
-                let files = made.groups.as_ref().map_or(Ok(Vec::new()), Lasting::files);
-                let files = files.map_err(Broken::at(Step::Cgroup))?;
+        match self.fork_into(name, &made, beside) {
+            Ok((pidfd, control)) => {
                 let places = made.groups.as_ref().map(|groups| groups.places().clone());
-                self.add_sandbox(&spec.sandbox, pidfd, places, made.block)
+                self.add_sandbox(name, pidfd, places, made.block)
                     .map_err(|_unwatched| at(Errno::NOSPC))?;
-                let (cgroup, more): (Vec<_>, Vec<_>) = files.into_iter().unzip();
-                fds.extend(more);
-                Ok((SandboxAnswer::Body { cgroup }, fds))
+                Ok(Body { made, control })
             }
             Err(broken) => {
                 if let Some(sandboxes) = &mut self.sandboxes {
@@ -63,25 +86,17 @@ impl Spawner {
         }
     }
 
-    /// Forks init and hands it the plan. Returns the other end of its first socket.
-    fn start_supervisor(
+    /// Forks init, writes down who it is, and tells it where to go.
+    fn fork_into(
         &self,
-        spec: &BodySpec,
+        name: &str,
         made: &Made,
-        files: &OwnedFd,
-        brought: Brought,
-    ) -> Result<(OwnedFd, Vec<OwnedFd>), Broken> {
+        beside: Option<&str>,
+    ) -> Result<(OwnedFd, PacketSocket), Broken> {
         let at = Broken::at(Step::Plan);
         let sandboxes = self.sandboxes.as_ref().ok_or_else(|| at(Errno::NOSYS))?;
-        let owners = files::Owners { supervisor: made.block, daemon: sandboxes.daemon };
-        let parts =
-            sandboxes.folder.make(&spec.sandbox, owners).map_err(Broken::at(Step::Writable))?;
-        failpoint::pass("c.dirs");
-        if let Some(block) = made.block {
-            brought.map_owner(block).map_err(Broken::at(Step::HostPath))?;
-        }
         let (ours, theirs) = PacketSocket::pair().map_err(&at)?;
-        let (pid, pidfd) = match &spec.beside {
+        let (pid, pidfd) = match beside {
             None => {
                 let map = sandbox_map(self.identity(), made.block.unwrap_or_default());
                 make::fork(self, &theirs, &ours, &map)?
@@ -92,13 +107,14 @@ impl Spawner {
             }
         };
         failpoint::pass("c.supervisor_spawned");
-        let sent = self
-            .write_marks(spec, made, pid)
+        let places = made.groups.as_ref().map(|groups| groups.places().clone());
+        // Before it is anywhere: whoever lives can be found.
+        let told = Marks::of(pid, places)
+            .and_then(|marks| marks.write(&sandboxes.folder, name))
             .inspect(|()| failpoint::pass("c.supervisor_recorded"))
-            .and_then(|()| self.send_sandbox_plan(spec, made, &parts, files, brought, &ours));
-        failpoint::pass("c.plan_sent");
-        match sent {
-            Ok(()) => Ok((pidfd, vec![ours.into_fd()])),
+            .and_then(|()| send_places(made.groups.as_ref(), &ours));
+        match told {
+            Ok(()) => Ok((pidfd, ours)),
             Err(errno) => {
                 // It may be gone already.
                 let _ = pidfd_send_signal(&pidfd, Signal::KILL);
@@ -107,11 +123,35 @@ impl Spawner {
         }
     }
 
-    /// Before init has its plan: whoever lives can be found.
-    fn write_marks(&self, spec: &BodySpec, made: &Made, pid: Pid) -> Result<(), Errno> {
-        let sandboxes = self.sandboxes.as_ref().ok_or(Errno::NOSYS)?;
-        let places = made.groups.as_ref().map(|groups| groups.places().clone());
-        Marks::of(pid, places)?.write(&sandboxes.folder.sandbox(&spec.sandbox)?)
+    /// Makes a body that of a sandbox: gives it its folder and its plan. Returns what the daemon may
+    /// read and write of its groups.
+    fn hand_over(
+        &self,
+        spec: &BodySpec,
+        body: &Body,
+        files: &OwnedFd,
+        brought: Brought,
+    ) -> Result<Vec<(CgroupFile, OwnedFd)>, Broken> {
+        let at = Broken::at(Step::Plan);
+        let made = &body.made;
+        let sandboxes = self.sandboxes.as_ref().ok_or_else(|| at(Errno::NOSYS))?;
+        let owners = files::Owners { supervisor: made.block, daemon: sandboxes.daemon };
+        let writable = Broken::at(Step::Writable);
+        let parts = sandboxes.folder.make(&spec.sandbox, owners).map_err(&writable)?;
+        failpoint::pass("c.dirs");
+        sandboxes.folder.take_waiting(&spec.sandbox).map_err(&writable)?;
+        if let Some(block) = made.block {
+            brought.map_owner(block).map_err(Broken::at(Step::HostPath))?;
+        }
+        let groups = made.groups.as_ref();
+        let group_files = groups.map_or(Ok(Vec::new()), |groups| {
+            groups.limit_processes(spec.max_processes)?;
+            groups.files()
+        });
+        let group_files = group_files.map_err(Broken::at(Step::Cgroup))?;
+        self.send_sandbox_plan(spec, made, &parts, files, brought, &body.control).map_err(at)?;
+        failpoint::pass("c.plan_sent");
+        Ok(group_files)
     }
 
     fn send_sandbox_plan(
@@ -131,9 +171,6 @@ impl Spawner {
             Image::Folder => vec![brought.root.ok_or(Errno::INVAL)?],
             Image::Host | Image::Layers(_) => sandboxes.open_layers(&spec.image, users.as_ref())?,
         };
-        let [groups, own_groups] =
-            made.groups.as_ref().map_or(Ok([Vec::new(), Vec::new()]), Lasting::procs)?;
-        let leaves = made.groups.as_ref().map_or(Ok(None), Lasting::leaves)?;
         let (mounts, mounted): (Vec<_>, Vec<_>) = brought.mounts.into_iter().unzip();
         let (copies, copied): (Vec<_>, Vec<_>) = brought.copies.into_iter().unzip();
         let plan = SandboxPlan {
@@ -154,8 +191,6 @@ impl Spawner {
             layers: layers.len(),
             mounts,
             copies,
-            groups: groups.len(),
-            has_leaves: leaves.is_some(),
         };
         let fds: Vec<BorrowedFd<'_>> = [&root, files]
             .into_iter()
@@ -163,14 +198,21 @@ impl Spawner {
             .chain(&mounted)
             .chain(&copied)
             .chain([&parts.outputs, &parts.journal, &parts.socket])
-            .chain(&groups)
-            .chain(&own_groups)
-            .chain(&leaves)
             .map(AsFd::as_fd)
             .collect();
         let packet = wire::encode(&Command::Sandbox(Box::new(plan))).or(Err(Errno::BADMSG))?;
         control.send(&packet, &fds, SendFlags::DONTWAIT)
     }
+}
+
+/// Tells init where the supervisor of a sandbox is to be.
+fn send_places(groups: Option<&Lasting>, control: &PacketSocket) -> Result<(), Errno> {
+    let [procs, own] = groups.map_or(Ok([Vec::new(), Vec::new()]), Lasting::procs)?;
+    let leaves = groups.map_or(Ok(None), Lasting::leaves)?;
+    let command = Command::Settle { groups: procs.len(), has_leaves: leaves.is_some() };
+    let packet = wire::encode(&command).or(Err(Errno::BADMSG))?;
+    let fds = procs.iter().chain(&own).chain(&leaves).map(AsFd::as_fd);
+    control.send(&packet, &fds.collect::<Vec<_>>(), SendFlags::DONTWAIT)
 }
 
 /// A folder as the sandbox's users see it.
@@ -226,8 +268,14 @@ impl Sandboxes {
         names.iter().map(|name| own(&files::open_layer(&self.layers, name)?, users)).collect()
     }
 
-    fn reserve(&mut self, spec: &BodySpec, identity: Identity) -> Result<Made, Broken> {
-        let block = match (identity, &spec.beside) {
+    fn reserve(
+        &mut self,
+        name: &str,
+        max_processes: u32,
+        beside: Option<&str>,
+        identity: Identity,
+    ) -> Result<Made, Broken> {
+        let block = match (identity, beside) {
             (Identity::Apart, None) => {
                 Some(self.blocks.take().ok_or(Broken { step: Step::Fork, errno: libc::EAGAIN })?)
             }
@@ -240,8 +288,8 @@ impl Sandboxes {
         };
         let made = self.cgroups.as_ref().map(|cgroups| {
             // What a server that was killed has left half made is in the way.
-            cgroups.places().remove(&spec.sandbox)?;
-            cgroups.make_lasting(&spec.sandbox, spec.max_processes, block)
+            cgroups.places().remove(name)?;
+            cgroups.make_lasting(name, max_processes, block)
         });
         match made.transpose() {
             Ok(groups) => Ok(Made { block, groups }),

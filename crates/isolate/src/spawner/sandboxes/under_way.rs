@@ -9,7 +9,7 @@ use rustix::{
     process::{Pid, WaitStatus},
 };
 
-use super::{Sandboxes, Then, make::detached};
+use super::{Sandboxes, Then, kill, make::detached};
 use crate::{
     disk::VolumeName,
     failpoint,
@@ -43,6 +43,8 @@ pub(super) struct UnderWay {
 pub(super) enum What {
     /// Its files are being made or found.
     Making(Box<BodySpec>),
+    /// It could not be made, and what there was of it is ending.
+    Failing(Broken),
     /// Its processes are ending.
     Ending(Then),
     /// Its files are being removed.
@@ -82,7 +84,7 @@ impl Sandboxes {
         if !is_good_name(&spec.sandbox) || is_companion != spec.beside.is_some() {
             return Err(at(Errno::INVAL));
         }
-        if self.living.contains_key(&spec.sandbox) {
+        if self.living.contains_key(&spec.sandbox) && !self.waiting.contains_key(&spec.sandbox) {
             return Err(at(Errno::EXIST));
         }
         let at = Broken::at(Step::Writable);
@@ -160,8 +162,27 @@ impl Spawner {
         name: &str,
         made: Result<(SandboxAnswer, Vec<OwnedFd>), Broken>,
     ) {
+        if let Err(broken) = made
+            && self.is_failing(name, broken)
+        {
+            return;
+        }
         self.answer(ticket, made);
         self.go_on(name);
+    }
+
+    /// Ends a body of which no sandbox came. Its failure is told when it is gone. Returns whether
+    /// there is one.
+    fn is_failing(&mut self, name: &str, broken: Broken) -> bool {
+        let Some(sandboxes) = &mut self.sandboxes else { return false };
+        match (sandboxes.living.get(name), sandboxes.under_way.get_mut(name)) {
+            (Some(living), Some(under_way)) => {
+                under_way.what = What::Failing(broken);
+                kill(name, living);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Removes the files of a sandbox, and after them its folder, by which it is known.

@@ -1,0 +1,110 @@
+//! Processes that are there before anybody asks for a sandbox.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use engine::sandboxes::SandboxError;
+use tokio::time::{sleep, timeout};
+
+use crate::home::{Home, host, tenant};
+
+/// Waits until as many wait as are wanted, and names them.
+async fn stocked(home: &Home) -> Vec<String> {
+    let full = async {
+        loop {
+            let waiting = waiting(home);
+            if waiting.len() == 2 {
+                return waiting;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), full).await.expect("nothing is prepared")
+}
+
+fn waiting(home: &Home) -> Vec<String> {
+    let all = fs::read_dir(home.folder().join(".waiting")).unwrap();
+    all.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// Finds the control groups that have one of these names.
+fn groups(names: &[String]) -> Vec<PathBuf> {
+    fn look(at: &Path, names: &[String], found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(at).into_iter().flatten().filter_map(Result::ok) {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if names.iter().any(|wanted| name.trim_end_matches(".init") == wanted) {
+                    found.push(entry.path());
+                }
+                look(&entry.path(), names, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    look(Path::new("/sys/fs/cgroup"), names, &mut found);
+    found
+}
+
+#[tokio::test]
+async fn a_sandbox_is_made_of_a_process_that_was_there_and_another_takes_its_place() {
+    let home = Home::new();
+    let server = home.start().await;
+    let before = stocked(&home).await;
+    let sandbox = server.ready().await;
+    assert!(before.contains(&sandbox.id.to_string()), "{sandbox:?}");
+    assert_eq!(server.run(&sandbox, "echo here").await.1, "here\n");
+    let after = stocked(&home).await;
+    assert!(!after.contains(&sandbox.id.to_string()));
+    assert_eq!(home.folders(), [sandbox.id.to_string()]);
+    server.end().await;
+}
+
+#[tokio::test]
+async fn more_than_there_were_are_made_all_the_same() {
+    let home = Home::new();
+    let server = home.start().await;
+    let made = futures_util::future::join_all((0..5).map(|_| server.ready())).await;
+    for sandbox in &made {
+        assert_eq!(server.run(sandbox, "echo here").await.1, "here\n");
+    }
+    server.end().await;
+}
+
+#[tokio::test]
+async fn what_was_prepared_for_a_sandbox_that_is_refused_is_for_the_next() {
+    let home = Home::new();
+    let server = home.start().await;
+    let before = stocked(&home).await;
+    let name = Some("the-name".parse().unwrap());
+    let first = server.sandboxes.create(&tenant(), name.clone(), host()).await.unwrap();
+    for _ in 0..5 {
+        let again = server.sandboxes.create(&tenant(), name.clone(), host()).await;
+        assert!(matches!(again, Err(SandboxError::AlreadyExists)), "{again:?}");
+    }
+    let second = server.sandboxes.create(&tenant(), None, host()).await.unwrap();
+    for sandbox in [&first, &second] {
+        assert!(before.contains(&sandbox.id.to_string()), "{before:?}");
+        server.until(sandbox.id.as_str(), model::life::Phase::Active).await;
+    }
+    server.end().await;
+}
+
+/// Whether the server ends in order or is killed: nothing stays of what waited.
+#[tokio::test]
+async fn what_waits_ends_with_its_server() {
+    let home = Home::new();
+    let server = home.start().await;
+    let first = stocked(&home).await;
+    assert_eq!(groups(&first).is_empty(), !server.has_cgroups());
+    server.crash().await;
+    let server = home.start().await;
+    let second = stocked(&home).await;
+    assert!(first.iter().all(|name| !second.contains(name)), "{first:?} {second:?}");
+    assert_eq!(groups(&first), [""; 0].map(PathBuf::from));
+    server.end().await;
+    assert_eq!(waiting(&home), [""; 0]);
+    assert_eq!(groups(&second), [""; 0].map(PathBuf::from));
+}
