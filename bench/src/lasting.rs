@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
     path::Path,
     time::{Duration, Instant},
 };
@@ -15,6 +15,7 @@ use client::sandboxes::{
     record::{Event, Sandbox, State},
 };
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::time::sleep;
 
 use crate::{
@@ -70,14 +71,30 @@ async fn create_once(sandboxes: &Sandboxes) -> anyhow::Result<Duration> {
     let command = ["/bin/echo", "1"].map(str::to_owned).to_vec();
     let exec = NewExec { sandbox: created.name.clone(), command, ..NewExec::default() };
     let started = sandboxes.exec(exec).await?;
-    until(&mut events, "EXEC_FINISHED").await?;
-    let output = fs::read(&started.stdout)?;
+    let output = first_bytes(started.stdout.as_ref())?;
     let took = start.elapsed();
     if output != b"1\n" {
         bail!("it said {output:?}");
     }
+    until(&mut events, "EXEC_FINISHED").await?;
     remove(sandboxes, created).await?;
     Ok(took)
+}
+
+/// Waits until there is something in a file, which may not be there yet.
+fn first_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let folder = path.parent().context("no folder")?;
+    let changes = inotify::init(CreateFlags::CLOEXEC)?;
+    inotify::add_watch(&changes, folder, WatchFlags::CREATE | WatchFlags::MODIFY)?;
+    loop {
+        match fs::read(path) {
+            Ok(bytes) if !bytes.is_empty() => return Ok(bytes),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+        rustix::io::read(&changes, &mut [0; 4096])?;
+    }
 }
 
 fn of_host() -> NewSandbox {

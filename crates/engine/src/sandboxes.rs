@@ -180,6 +180,11 @@ impl Sandboxes {
         Ok(Self { shared })
     }
 
+    /// Returns how many bodies wait for a sandbox.
+    pub fn prepared(&self) -> usize {
+        self.shared.stock.count()
+    }
+
     /// Accepts a new sandbox that has nothing of the machine's files. Events tell what becomes of it.
     pub async fn create(
         &self,

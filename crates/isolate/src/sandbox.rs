@@ -17,7 +17,7 @@ pub enum SandboxOrder {
     Make(Box<BodySpec>),
     /// Starts the process of a supervisor for a sandbox that nobody has asked for yet. It waits for
     /// its `Make`, and ends with the spawner.
-    Prepare { sandbox: String, max_processes: u32 },
+    Prepare { sandbox: String, max_processes: u32, disk: DiskLimit },
     /// Finds the supervisor that an earlier server left.
     Open { sandbox: String },
     /// Ends every process. The files stay.

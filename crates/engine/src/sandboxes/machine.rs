@@ -380,8 +380,11 @@ impl Machine {
         id: &SandboxId,
         defaults: Defaults,
     ) -> Result<(), MachineError> {
+        // Only just after a start is it not known which volumes there are.
+        let _ = timeout(READY_WITHIN, self.spawner.volumes()).await;
         let (sandbox, max_processes) = (id.to_string(), defaults.processes);
-        let order = SandboxOrder::Prepare { sandbox, max_processes };
+        let disk = DiskLimit::UpTo(ByteCount(defaults.disk.as_bytes()));
+        let order = SandboxOrder::Prepare { sandbox, max_processes, disk };
         let (answer, _) = self.spawner.sandbox(order).await?;
         match settle(answer)? {
             SandboxAnswer::Done => Ok(()),

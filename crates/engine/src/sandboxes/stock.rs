@@ -42,6 +42,10 @@ impl Stock {
         self.ready().extend(prepared);
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.ready().len()
+    }
+
     fn ready(&self) -> MutexGuard<'_, VecDeque<SandboxId>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,7 +54,7 @@ impl Stock {
 impl Shared {
     /// Makes what is missing. One that cannot be made is missed when the next is taken.
     async fn fill_stock(&self) {
-        while self.stock.ready().len() < self.settings.prepared {
+        while self.stock.count() < self.settings.prepared {
             let Ok(bytes) = random() else { return };
             let id = SandboxId::from_random(bytes);
             match self.machine.prepare(&id, self.settings.defaults).await {

@@ -140,7 +140,10 @@ impl Sandboxes {
 impl Spawner {
     /// Finds every sandbox that lives: its users are taken, and its end is to be seen.
     pub(super) fn adopt_sandboxes(&mut self) -> Result<(), SpawnerError> {
-        self.clear_waiting().map_err(doing("clear away what waited for sandboxes"))?;
+        let waited = self.clear_waiting().map_err(doing("clear away what waited for sandboxes"))?;
+        for name in &waited {
+            self.clear_after_crash(name);
+        }
         let Some(sandboxes) = &self.sandboxes else { return Ok(()) };
         for name in sandboxes.names() {
             let Some(sandboxes) = &mut self.sandboxes else { return Ok(()) };
@@ -184,8 +187,8 @@ impl Spawner {
         let connection = fds.into_iter().next();
         let at_once = match order {
             SandboxOrder::Make(spec) => return self.begin_making(ticket, spec),
-            SandboxOrder::Prepare { sandbox, max_processes } => {
-                self.prepare_body(&sandbox, max_processes)
+            SandboxOrder::Prepare { sandbox, max_processes, disk } => {
+                return self.prepare_body(ticket, &sandbox, max_processes, disk);
             }
             SandboxOrder::Grant { sandbox, with, paths } => {
                 return self.grant(ticket, sandbox, with, paths, connection);
@@ -268,9 +271,10 @@ impl Spawner {
         if let Some(block) = living.block {
             sandboxes.blocks.give_back(block);
         }
-        if sandboxes.waiting.remove(&name).is_some() {
+        let waited = sandboxes.waiting.remove(&name).is_some();
+        if let Some(places) = living.places.as_ref().filter(|_| waited) {
             // If this fails, the next server does it.
-            let _ = sandboxes.folder.forget_waiting(&name);
+            let _ = places.remove(&name);
         }
         match sandboxes.under_way.get(&name).map(|under_way| &under_way.what) {
             Some(What::Ending(then)) => {
@@ -279,10 +283,14 @@ impl Spawner {
             }
             Some(What::Failing(broken)) => {
                 let broken = *broken;
+                // What is noted of it is nobody's any more.
+                let _ = sandboxes.folder.forget_waiting(&name);
                 self.settle(&name, SandboxAnswer::Failed { broken });
             }
+            None if waited => self.clear_files(&name),
             // Without an order it is cleared away when one comes; its groups are empty until then.
-            Some(What::Making(_) | What::Removing) | None => {}
+            Some(What::Preparing(_) | What::Clearing | What::Making(_) | What::Removing) | None => {
+            }
         }
     }
 

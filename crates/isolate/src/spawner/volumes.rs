@@ -18,7 +18,7 @@ use rustix::{
 
 use super::{About, Spawner};
 use crate::{
-    disk::{DiskSettings, Reason, VolumeName},
+    disk::{DiskKind, DiskSettings, Reason, VolumeName},
     posture::Volumes as Posture,
     socket::PacketSocket,
     sys::{self, process::Fork},
@@ -135,6 +135,16 @@ impl Spawner {
                 self.lose_keeper(Posture::Broken { why });
             }
         }
+    }
+
+    /// Whether volumes share what there is, so that one more takes nothing from others.
+    pub(super) fn shares_volumes(&self) -> bool {
+        let keeper = self.volumes.as_ref().and_then(|volumes| volumes.keeper.as_ref());
+        let kind = keeper.and_then(|keeper| match &keeper.said {
+            Some(Posture::Held { kind, .. }) => Some(*kind),
+            _ => None,
+        });
+        matches!(kind, Some(DiskKind::Btrfs | DiskKind::Unlimited))
     }
 
     /// Has something done about the volume of a sandbox.

@@ -188,10 +188,17 @@ impl Ground {
 
     /// Follows a sandbox until it is ready.
     pub(crate) fn until_ready(&self, sandbox: &str) {
+        self.until_ready_again(sandbox, 1);
+    }
+
+    /// Follows a sandbox until it is ready for the so many-th time.
+    pub(crate) fn until_ready_again(&self, sandbox: &str, times: usize) {
         let mut following = self.command(&["events", sandbox, "--follow", "--json"]);
         let mut following = following.stdout(Stdio::piped()).spawn().unwrap();
         let mut told = BufReader::new(following.stdout.take().unwrap()).lines();
-        let is_ready = told.any(|line| line.unwrap().contains("\"SANDBOX_READY\""));
+        let is_ready =
+            |line: &std::io::Result<String>| line.as_ref().unwrap().contains("\"SANDBOX_READY\"");
+        let is_ready = told.by_ref().filter(is_ready).nth(times - 1).is_some();
         following.kill().unwrap();
         following.wait().unwrap();
         assert!(is_ready, "{}", self.log());

@@ -131,3 +131,27 @@ fn f57_many_followers_are_told_the_same_and_one_that_does_not_read_holds_up_nobo
     let told = idle.wait_with_output().unwrap();
     assert_eq!(String::from_utf8(told.stdout).unwrap(), expected);
 }
+
+/// F02: a server that dies while it makes a body for a sandbox that had one has lost none of its files.
+#[test]
+fn f02_files_are_there_after_a_server_was_killed_over_a_resume() {
+    let mut ground = Ground::new();
+    ground.start();
+    ground.create("demo");
+    assert_eq!(ground.shell("demo", "echo kept > note").code, Some(0));
+    let places = ["c.supervisor_recorded", "c.dirs", "c.plan_sent"];
+    for (index, place) in places.into_iter().enumerate() {
+        assert_eq!(ground.ask(&["stop", "demo"]).code, Some(0), "{place}");
+        ground.stop();
+        let mut dying = ringfence(&[]);
+        // Else it would die over what it prepares.
+        dying.env("RF_FAILPOINT", place).env("RINGFENCE_SANDBOXES__PREPARED", "0");
+        ground.start_by(dying);
+        assert!(!ground.patiently(&["resume", "demo"]), "{place}");
+        ground.kill_rest();
+        ground.start();
+        ground.until_ready_again("demo", index + 2);
+        assert_eq!(ground.shell("demo", "cat note").out, "kept\n", "{place}\n{}", ground.log());
+    }
+    assert_eq!(ground.ask(&["rm", "demo"]).code, Some(0));
+}

@@ -11,7 +11,7 @@ use rustix::{
     process::{Signal, pidfd_send_signal},
 };
 
-use super::{Sandboxes, files, identity::Marks};
+use super::{Sandboxes, files, identity::Marks, waiting::Files};
 use crate::{
     cgroup::Lasting,
     failpoint,
@@ -29,6 +29,10 @@ use crate::{
 pub(super) struct Body {
     made: Made,
     control: PacketSocket,
+    /// Whose its files on disk are.
+    users: Option<OwnedFd>,
+    /// While it waits for its sandbox.
+    pub(super) files: Files,
 }
 
 /// What a sandbox has while it is being made. Given back if that does not work.
@@ -70,12 +74,15 @@ impl Spawner {
         let sandboxes = self.sandboxes.as_mut().ok_or_else(|| at(Errno::NOSYS))?;
         let made = sandboxes.reserve(name, max_processes, beside, identity)?;
         failpoint::pass("c.cgroup");
-        match self.fork_into(name, &made, beside) {
-            Ok((pidfd, control)) => {
+        let users = made.block.map(users_of).transpose().map_err(Broken::at(Step::Fork));
+        let forked = users
+            .and_then(|users| self.fork_into(name, &made, beside).map(|forked| (forked, users)));
+        match forked {
+            Ok(((pidfd, control), users)) => {
                 let places = made.groups.as_ref().map(|groups| groups.places().clone());
                 self.add_sandbox(name, pidfd, places, made.block)
                     .map_err(|_unwatched| at(Errno::NOSPC))?;
-                Ok(Body { made, control })
+                Ok(Body { made, control, users, files: Files::None })
             }
             Err(broken) => {
                 if let Some(sandboxes) = &mut self.sandboxes {
@@ -149,7 +156,7 @@ impl Spawner {
             groups.files()
         });
         let group_files = group_files.map_err(Broken::at(Step::Cgroup))?;
-        self.send_sandbox_plan(spec, made, &parts, files, brought, &body.control).map_err(at)?;
+        self.send_sandbox_plan(spec, body, &parts, files, brought).map_err(at)?;
         failpoint::pass("c.plan_sent");
         Ok(group_files)
     }
@@ -157,19 +164,18 @@ impl Spawner {
     fn send_sandbox_plan(
         &self,
         spec: &BodySpec,
-        made: &Made,
+        body: &Body,
         parts: &files::Parts,
         files: &OwnedFd,
         brought: Brought,
-        control: &PacketSocket,
     ) -> Result<(), Errno> {
         let sandboxes = self.sandboxes.as_ref().ok_or(Errno::NOSYS)?;
         let root = self.template.clone_tree()?;
-        let users = made.block.map(users_of).transpose()?;
-        give_to(files, users.as_ref())?;
+        let users = body.users.as_ref();
+        give_to(files, users)?;
         let layers = match spec.image {
             Image::Folder => vec![brought.root.ok_or(Errno::INVAL)?],
-            Image::Host | Image::Layers(_) => sandboxes.open_layers(&spec.image, users.as_ref())?,
+            Image::Host | Image::Layers(_) => sandboxes.open_layers(&spec.image, users)?,
         };
         let (mounts, mounted): (Vec<_>, Vec<_>) = brought.mounts.into_iter().unzip();
         let (copies, copied): (Vec<_>, Vec<_>) = brought.copies.into_iter().unzip();
@@ -201,7 +207,7 @@ impl Spawner {
             .map(AsFd::as_fd)
             .collect();
         let packet = wire::encode(&Command::Sandbox(Box::new(plan))).or(Err(Errno::BADMSG))?;
-        control.send(&packet, &fds, SendFlags::DONTWAIT)
+        body.control.send(&packet, &fds, SendFlags::DONTWAIT)
     }
 }
 

@@ -9,20 +9,21 @@ use rustix::{
     process::{Pid, WaitStatus},
 };
 
-use super::{Sandboxes, Then, kill, make::detached};
+use super::{
+    Sandboxes, Then, kill,
+    make::detached,
+    waiting::{Files, provide},
+};
 use crate::{
-    disk::VolumeName,
+    disk::{DiskLimit, VolumeName},
     failpoint,
     init::exit_of,
     plan::{Broken, Exit, Identity, Step},
-    sandbox::{BodySpec, HostPaths, SandboxAnswer, SandboxOrder, is_good_name, sandbox_of},
+    sandbox::{BodySpec, HostPaths, Image, SandboxAnswer, SandboxOrder, is_good_name, sandbox_of},
     spawner::{
-        IdRange, Spawner,
+        Spawner,
         paths::Brought,
-        volumes::{
-            Denied, Granted,
-            keeper::{Provision, Wish},
-        },
+        volumes::{Denied, Granted, keeper::Wish},
     },
     sys::{self, process::Fork},
 };
@@ -41,6 +42,10 @@ pub(super) struct UnderWay {
 
 #[derive(Debug)]
 pub(super) enum What {
+    /// Files are being made for a body that waits for its sandbox.
+    Preparing(DiskLimit),
+    /// What waited for it is being removed. Nobody has ordered that.
+    Clearing,
     /// Its files are being made or found.
     Making(Box<BodySpec>),
     /// It could not be made, and what there was of it is ending.
@@ -55,7 +60,7 @@ pub(super) enum What {
 const HYPHEN: &str = "__";
 
 /// Returns the name of a body's volume. None: no body can have such a name.
-fn volume_of(body: &str) -> Option<VolumeName> {
+pub(super) fn volume_of(body: &str) -> Option<VolumeName> {
     if body.contains(HYPHEN) {
         return None;
     }
@@ -72,12 +77,8 @@ impl Sandboxes {
         self.under_way.insert(name.to_owned(), under_way);
     }
 
-    /// Looks for files that are not in a volume, and else says what is to be in one.
-    fn files_of(
-        &self,
-        spec: &BodySpec,
-        identity: Identity,
-    ) -> Result<Result<OwnedFd, Wish>, Broken> {
+    /// Looks for files that are there, and else says what there is to wait for.
+    fn files_of(&mut self, spec: &BodySpec, identity: Identity) -> Result<Begin, Broken> {
         let at = Broken::at(Step::Plan);
         let name = volume_of(&spec.sandbox).ok_or_else(|| at(Errno::INVAL))?;
         let is_companion = sandbox_of(&spec.sandbox) != spec.sandbox;
@@ -90,19 +91,30 @@ impl Sandboxes {
         let at = Broken::at(Step::Writable);
         self.folder.begin(&spec.sandbox).map_err(&at)?;
         if let Some(old) = self.folder.old_files(&spec.sandbox).map_err(&at)? {
-            return detached(&old).map(Ok).map_err(&at);
+            return detached(&old).map(Begin::With).map_err(&at);
         }
-        Ok(Err(Wish::Provide(Provision {
-            name,
-            limit: spec.disk,
-            had_files: self.folder.had_body(&spec.sandbox).map_err(&at)?,
-            image: spec.image.clone(),
-            on_disk: match identity {
-                Identity::Apart => Some(IdRange::ON_DISK.first),
-                Identity::Shared => None,
-            },
-        })))
+        if let Some(body) = self.waiting.get_mut(&spec.sandbox) {
+            match std::mem::take(&mut body.files) {
+                Files::There(limit, files) if fits(spec, limit) => return Ok(Begin::With(files)),
+                Files::There(..) => return Ok(Begin::After(Wish::Remove { name })),
+                Files::None => {}
+            }
+        }
+        let had_files = self.folder.had_body(&spec.sandbox).map_err(&at)?;
+        let wish = provide(name, spec.disk, spec.image.clone(), had_files, identity);
+        Ok(Begin::After(wish))
     }
+}
+
+/// How the making of a sandbox begins.
+enum Begin {
+    With(OwnedFd),
+    After(Wish),
+}
+
+/// Whether files that were made for no sandbox in particular are what this one is to have.
+fn fits(spec: &BodySpec, limit: DiskLimit) -> bool {
+    spec.image == Image::Host && spec.disk == limit
 }
 
 impl Spawner {
@@ -135,8 +147,8 @@ impl Spawner {
                 let name = spec.sandbox.clone();
                 sandboxes.begin(&name, ticket, What::Making(spec.clone()));
                 match files {
-                    Ok(files) => self.go_on_making(ticket, spec, files),
-                    Err(wish) => {
+                    Begin::With(files) => self.go_on_making(ticket, spec, files),
+                    Begin::After(wish) => {
                         self.wish(wish);
                         failpoint::pass("c.volume_asked");
                     }
@@ -205,12 +217,24 @@ impl Spawner {
         granted: Result<Granted, Denied>,
     ) {
         let name = &body_of(volume);
-        let sandboxes = self.sandboxes.as_mut();
-        let under_way = sandboxes.and_then(|sandboxes| sandboxes.under_way.get(name));
+        let identity = self.identity();
+        let Some(sandboxes) = self.sandboxes.as_mut() else { return };
+        let under_way = sandboxes.under_way.get(name);
         match (granted, under_way.map(|under_way| (under_way.ticket, &under_way.what))) {
             (Ok(Granted::Removed), Some((_, What::Removing))) => {
                 failpoint::pass("d.volume_removed");
                 self.remove_folder(name);
+            }
+            (granted, Some((_, What::Preparing(limit)))) => {
+                let limit = *limit;
+                self.prepared(name, limit, granted.ok());
+            }
+            (granted, Some((_, What::Clearing))) => self.cleared(name, granted.is_ok()),
+            // What was made for no sandbox in particular was not what this one is to have.
+            (Ok(Granted::Removed), Some((_, What::Making(spec)))) => {
+                let image = spec.image.clone();
+                let wish = provide(volume.clone(), spec.disk, image, false, identity);
+                self.wish(wish);
             }
             (Ok(Granted::Files(files)), Some((ticket, What::Making(spec)))) => {
                 failpoint::pass("c.volume_made");
@@ -238,7 +262,7 @@ impl Spawner {
     }
 
     /// Carries out what was put off.
-    fn go_on(&mut self, name: &str) {
+    pub(super) fn go_on(&mut self, name: &str) {
         let sandboxes = self.sandboxes.as_mut();
         let under_way = sandboxes.and_then(|sandboxes| sandboxes.under_way.remove(name));
         // Each may have to wait again, and those after it then do.
