@@ -71,8 +71,8 @@ async fn create_once(sandboxes: &Sandboxes) -> anyhow::Result<Duration> {
     let command = ["/bin/echo", "1"].map(str::to_owned).to_vec();
     let exec = NewExec { sandbox: created.name.clone(), command, ..NewExec::default() };
     let started = sandboxes.exec(exec).await?;
-    let output = first_bytes(started.stdout.as_ref())?;
-    let took = start.elapsed();
+    let (output, at) = first_bytes(started.stdout.as_ref())?;
+    let took = at - start;
     if output != b"1\n" {
         bail!("it said {output:?}");
     }
@@ -81,14 +81,15 @@ async fn create_once(sandboxes: &Sandboxes) -> anyhow::Result<Duration> {
     Ok(took)
 }
 
-/// Waits until there is something in a file, which may not be there yet.
-fn first_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+/// Waits until there is something in a file, which may not be there yet. Returns it, and when it was
+/// there: the kernel takes its time to let go of a watch.
+fn first_bytes(path: &Path) -> anyhow::Result<(Vec<u8>, Instant)> {
     let folder = path.parent().context("no folder")?;
     let changes = inotify::init(CreateFlags::CLOEXEC)?;
     inotify::add_watch(&changes, folder, WatchFlags::CREATE | WatchFlags::MODIFY)?;
     loop {
         match fs::read(path) {
-            Ok(bytes) if !bytes.is_empty() => return Ok(bytes),
+            Ok(bytes) if !bytes.is_empty() => return Ok((bytes, Instant::now())),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
