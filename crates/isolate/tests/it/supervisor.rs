@@ -207,7 +207,10 @@ fn an_id_starts_one_command_however_often_it_is_sent() {
     daemon.ask(&Ask::Forget { exec: "once".into() });
     daemon.start("once", "echo again");
     let again = Broken { step: Step::Writable, errno: libc::EEXIST };
-    assert_eq!(daemon.end("once"), End::NotStarted(again));
+    // The end of the first may have been told once for every time that it was asked for.
+    let is_first = |end: &End| matches!(end, End::Exited { exit: Exit::Code(4), .. });
+    let end = std::iter::repeat_with(|| daemon.end("once")).find(|end| !is_first(end));
+    assert_eq!(end, Some(End::NotStarted(again)));
 }
 
 #[test]
