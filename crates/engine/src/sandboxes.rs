@@ -58,7 +58,7 @@ pub use events::{EventStream, News};
 pub use machine::Key;
 pub(crate) use machine::Machine;
 pub use paths::Caller;
-use stock::Stock;
+use stock::{Kind, Prepared, Stock};
 
 /// What sandboxes on this node have in common.
 #[derive(Clone, Debug)]
@@ -182,7 +182,7 @@ impl Sandboxes {
 
     /// Returns how many bodies wait for a sandbox.
     pub fn prepared(&self) -> usize {
-        self.shared.stock.count()
+        self.shared.stock.count(Kind::Usual) + self.shared.stock.count(Kind::Other)
     }
 
     /// Accepts a new sandbox that has nothing of the machine's files. Events tell what becomes of it.
@@ -209,9 +209,9 @@ impl Sandboxes {
         companions::check(&spec)?;
         let opened = paths::images_of(caller, &spec);
         materials::check(&shared.images, &spec, &opened)?;
-        let prepared = shared.stock.take();
+        let prepared = shared.stock.take(Kind::of(&spec));
         let id = match &prepared {
-            Some(prepared) => prepared.clone(),
+            Some(Prepared { id, .. }) => id.clone(),
             None => SandboxId::from_random(random()?),
         };
         let has_paths = paths::has_paths(&spec) || !opened.is_empty();
@@ -223,6 +223,7 @@ impl Sandboxes {
         }
         let node = shared.settings.node.clone();
         let creation = Creation::new(id.clone(), tenant.clone(), alias, node, spec, clock::now());
+        let creation = materials::with_nothing_to_gather(creation);
         match shared.store.create_sandbox(creation.clone()).await {
             Ok(()) => {}
             Err(error) => {
@@ -296,10 +297,15 @@ impl Sandboxes {
             Some(exec) => exec,
             None => ExecId::from_random(random()?),
         };
-        let sandbox = self.get(tenant, name).await?;
-        command::check(&sandbox, &spec, self.shared.machine.has_users())?;
+        let sandbox = if let Some(sandbox) = self.shared.served(tenant, name) {
+            sandbox
+        } else {
+            let sandbox = self.get(tenant, name).await?;
+            command::check(&sandbox, &spec, self.shared.machine.has_users())?;
+            sandbox.id
+        };
         let request = Request::StartExec { exec, spec, when_stopped };
-        let recorded = self.shared.request(sandbox, request).await?;
+        let recorded = self.shared.request(&sandbox, request).await?;
         let started = recorded.and_then(|transition| transition.started().cloned());
         // Only what is new is accepted, so there always is one.
         let exec = started.ok_or(SandboxError::ExecExists)?;
@@ -319,9 +325,7 @@ impl Sandboxes {
         if found.life.state.is_terminal() {
             return Err(SandboxError::ExecEnded);
         }
-        let sandbox = self.shared.store.sandbox(&found.sandbox).await?;
-        let sandbox = sandbox.ok_or(SandboxError::ExecNotFound)?;
-        self.shared.request(sandbox, Request::CancelExec(exec.clone())).await.map(drop)
+        self.shared.request(&found.sandbox, Request::CancelExec(exec.clone())).await.map(drop)
     }
 
     /// Returns a command of this tenant, and the last event of its sandbox at the same moment.
@@ -377,8 +381,11 @@ impl Sandboxes {
         name: &str,
         request: Request,
     ) -> Result<Taken, SandboxError> {
-        let sandbox = self.get(tenant, name).await?;
-        let recorded = self.shared.request(sandbox, request).await?;
+        let sandbox = match self.shared.served(tenant, name) {
+            Some(sandbox) => sandbox,
+            None => self.get(tenant, name).await?.id,
+        };
+        let recorded = self.shared.request(&sandbox, request).await?;
         Ok(if recorded.is_some() { Taken::Accepted } else { Taken::AlreadySo })
     }
 }
@@ -388,15 +395,15 @@ impl Shared {
     /// it is so already.
     async fn request(
         &self,
-        sandbox: Sandbox,
+        sandbox: &SandboxId,
         request: Request,
     ) -> Result<Option<Transition>, SandboxError> {
-        let unanswered = match self.ask_living(&sandbox.id, request.clone()).await {
+        let unanswered = match self.ask_living(sandbox, request.clone()).await {
             Some(Err(broken_off @ SandboxError::BrokenOff)) => broken_off,
             Some(answer) => return answer,
-            None => SandboxError::Unavailable(format!("sandbox {} is not served here", sandbox.id)),
+            None => SandboxError::Unavailable(format!("sandbox {sandbox} is not served here")),
         };
-        let now = self.store.sandbox(&sandbox.id).await?.ok_or(SandboxError::NotFound)?;
+        let now = self.store.sandbox(sandbox).await?.ok_or(SandboxError::NotFound)?;
         if matches!(unanswered, SandboxError::BrokenOff) && !now.life.phase.is_terminal() {
             return Err(unanswered);
         }
@@ -406,6 +413,14 @@ impl Shared {
             Answer::AlreadySo => Ok(None),
             Answer::Record(_) | Answer::Act | Answer::First(_) => Err(unanswered),
         }
+    }
+
+    /// Returns the sandbox of this tenant that has this id, if it has a task here: then nobody knows
+    /// better what may be asked of it.
+    fn served(&self, tenant: &Tenant, name: &str) -> Option<SandboxId> {
+        let id: SandboxId = name.parse().ok()?;
+        let is_his = self.living().get(&id).is_some_and(|contact| contact.tenant == *tenant);
+        is_his.then_some(id)
     }
 
     /// Asks the task of a sandbox, if it has one.

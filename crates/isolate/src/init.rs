@@ -5,6 +5,7 @@
 //! up. Init knows no business rules; it reports the step that broke and ends.
 
 mod copies;
+mod ending;
 mod hosts;
 mod image;
 pub(crate) mod launch;
@@ -74,7 +75,7 @@ pub fn run(control: PacketSocket) {
                 Err(why) => Err(why),
             }
         }
-        Ok((Command::Sandbox(_) | Command::Go { .. } | Command::Kill, _)) => {
+        Ok((Command::Furnish(_) | Command::Sandbox(_) | Command::Go { .. } | Command::Kill, _)) => {
             Err(Report::Broken(Broken::at(Step::Plan)(Errno::BADMSG)))
         }
         Err(broken) => Err(Report::Broken(broken)),
@@ -94,8 +95,18 @@ fn supervision(
     fds: Vec<OwnedFd>,
 ) -> Result<Supervision, Report> {
     let settled = sandbox::settle(groups, has_leaves, fds).map_err(Report::Broken)?;
-    match read_command(control).map_err(Report::Broken)? {
-        (Command::Sandbox(plan), fds) => sandbox::prepare(settled, &plan, fds),
+    let (mut command, mut fds) = read_command(control).map_err(Report::Broken)?;
+    let mut root = None;
+    if let Command::Furnish(plan) = &command {
+        match sandbox::furnish(plan, fds) {
+            Ok(furnished) => root = Some(furnished),
+            // There is no sandbox yet that it could fail for. The next one is made anew, and told.
+            Err(_) => sys::process::exit_now(1),
+        }
+        (command, fds) = read_command(control).map_err(Report::Broken)?;
+    }
+    match command {
+        Command::Sandbox(plan) => sandbox::prepare(settled, root, &plan, fds),
         _ => Err(Report::Broken(Broken::at(Step::Plan)(Errno::BADMSG))),
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     paths::{Attach, BringIn, NoPath, Paths, With},
-    plan::{Broken, Rights},
+    plan::{Broken, Identity, Rights},
     supervisor::wire::Secret,
     volume::{DiskLimit, Reason},
     wire::CgroupFile,
@@ -16,8 +16,10 @@ pub enum SandboxOrder {
     /// Starts a supervisor in new namespaces, over the files that are there, or new ones.
     Make(Box<BodySpec>),
     /// Starts the process of a supervisor for a sandbox that nobody has asked for yet. It waits for
-    /// its `Make`, and ends with the spawner.
-    Prepare { sandbox: String, max_processes: u32, disk: DiskLimit },
+    /// its `Make`, and ends with the spawner. With `disk` it has a root as well, where that takes
+    /// nothing from others: that of the machine's own programs, over files with this limit, and only
+    /// a sandbox that is to have just these can be made of it.
+    Prepare { sandbox: String, max_processes: u32, disk: Option<DiskLimit> },
     /// Finds the supervisor that an earlier server left.
     Open { sandbox: String },
     /// Ends every process. The files stay.
@@ -94,23 +96,32 @@ pub enum Image {
 /// The most layers that an image has: more than any overlay needs, and than a packet carries.
 pub const MAX_LAYERS: usize = 128;
 
-/// Everything init needs to know to become the supervisor of a sandbox. With it come the image's
-/// root, the sandbox's own files, the layers of its image, its mounts, the sources of its copies, the
-/// folder for output, the journal, and the socket to listen on.
+/// What the root of a sandbox is put together from. With it come the root of the host's image, the
+/// sandbox's own files, and the layers of its image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootPlan {
+    /// Entries of `/proc` that user code must not read.
+    pub masked: Vec<String>,
+    pub identity: Identity,
+    /// How many layers the image has. None: it is the machine's own.
+    pub layers: usize,
+}
+
+/// Everything init needs to know to become the supervisor of a sandbox. With it come what its root is
+/// put together from, its mounts, the sources of its copies, the folder for output, the journal, and
+/// the socket to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxPlan {
     pub sandbox: String,
     pub secret: Secret,
     pub hostname: String,
-    /// Entries of `/proc` that user code must not read.
-    pub masked: Vec<String>,
+    /// None: it has one already.
+    pub root: Option<RootPlan>,
     /// Names that `/etc/hosts` is to have. None: it is the image's own.
     pub hosts: Vec<String>,
     pub rights: Rights,
     /// The filter for the supervisor itself, which commands inherit below their own.
     pub filter: Vec<u8>,
-    /// How many layers the image has. None: it is the machine's own.
-    pub layers: usize,
     pub mounts: Vec<Attach>,
     pub copies: Vec<BringIn>,
 }

@@ -11,7 +11,7 @@ use crate::{
     paths::NoPath,
     plan::{Broken, Exit, Plan, Program, Rights, SlotSpec},
     posture::{Posture, Volumes},
-    sandbox::{SandboxAnswer, SandboxOrder, SandboxPlan},
+    sandbox::{RootPlan, SandboxAnswer, SandboxOrder, SandboxPlan},
 };
 
 const VERSION: u8 = 1;
@@ -141,6 +141,8 @@ pub enum Command {
         groups: usize,
         has_leaves: bool,
     },
+    /// Gives it a root before it is known which sandbox it is for, after `Settle`.
+    Furnish(RootPlan),
     /// Makes it the supervisor of a sandbox, after `Settle`.
     Sandbox(Box<SandboxPlan>),
     /// The request is on its way to the program; it may run this long. Without a cgroup init

@@ -14,11 +14,11 @@ use crate::{
     units::Timestamp,
 };
 
-/// A new sandbox and its first event.
+/// A new sandbox and its first events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Creation {
     sandbox: Sandbox,
-    event: Event,
+    events: Vec<Event>,
 }
 
 /// One step in the life of a sandbox: events that belong together, and what they lead to.
@@ -110,15 +110,27 @@ impl Creation {
             phase: life.phase,
             kind: EventKind::Accepted,
         };
-        Self { sandbox: Sandbox { id, tenant, alias, node, spec, life }, event }
+        Self { sandbox: Sandbox { id, tenant, alias, node, spec, life }, events: vec![event] }
+    }
+
+    /// Adds what is seen at the same moment.
+    #[must_use]
+    pub fn and(mut self, observation: Observation) -> Self {
+        let at = self.sandbox.life.created_at;
+        if let Some(transition) = self.sandbox.observe(observation, at) {
+            self.sandbox = self.sandbox.after(&transition);
+            self.events.extend(transition.events);
+        }
+        self
     }
 
     pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
 
-    pub fn event(&self) -> &Event {
-        &self.event
+    /// Returns the events, at least one, in order.
+    pub fn events(&self) -> &[Event] {
+        &self.events
     }
 
     pub fn into_sandbox(self) -> Sandbox {

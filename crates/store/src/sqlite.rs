@@ -249,11 +249,13 @@ impl Writer {
     }
 
     fn tell(&self, batch: &mut Batch) {
-        for (sandbox, latest) in batch.woken.drain(..) {
-            self.wakeups.wake(&sandbox, latest);
-        }
+        // Whoever is woken first may take the processor from this thread: those who asked come before
+        // those who follow.
         for answer in batch.answers.drain(..) {
             answer(Ok(()));
+        }
+        for (sandbox, latest) in batch.woken.drain(..) {
+            self.wakeups.wake(&sandbox, latest);
         }
     }
 

@@ -227,7 +227,7 @@ async fn a_sandbox_lives_and_its_events_tell_it() {
     request.create_spec.as_mut().unwrap().labels = labels;
     let accepted = client.create_sandbox(request).await.unwrap().into_inner().sandbox.unwrap();
     assert_eq!(accepted.state(), v1::SandboxState::Pending);
-    assert_eq!((accepted.sandbox_id.as_str(), accepted.last_event_sequence), ("my-box", 1));
+    assert_eq!((accepted.sandbox_id.as_str(), accepted.last_event_sequence), ("my-box", 2));
     let expected = [("kind", "test"), ("team", "a")].map(|(a, b)| (a.to_owned(), b.to_owned()));
     assert_eq!(accepted.labels, BTreeMap::from(expected));
     until(&mut client, "my-box", v1::SandboxState::Ready).await;

@@ -28,7 +28,7 @@ use isolate::{
     supervisor::wire::{Ask as Say, Tell},
 };
 use model::{
-    event::Sequence,
+    ids::Tenant,
     life::{FailureCause, Phase},
     sandbox::{Request, Sandbox, Wake},
     transition::{Answer, Observation, Transition},
@@ -68,6 +68,7 @@ pub(super) struct Ask {
 /// How the others reach the task.
 #[derive(Debug)]
 pub(super) struct Contact {
+    pub(super) tenant: Tenant,
     pub(super) asks: mpsc::Sender<Ask>,
     /// How far its images have come.
     pub(super) progress: watch::Receiver<Progress>,
@@ -170,7 +171,7 @@ impl Actor {
     }
 
     fn start(shared: &Arc<Shared>, sandbox: Sandbox, presence: Presence) {
-        let (door, contact) = Door::new();
+        let (door, contact) = Door::new(sandbox.tenant.clone());
         shared.living().insert(sandbox.id.clone(), contact);
         shared.tasks.start("sandbox", Self::new(shared, sandbox, presence, door).live());
     }
@@ -298,13 +299,14 @@ impl Actor {
                     Done::Ended(shared.machine.end_all(&sandbox).await)
                 }))
             }
-            (Presence::None, Phase::Provisioning) if !self.is_prepared() => {
+            (Presence::None, Phase::Provisioning) if !materials::are_noted(&self.sandbox) => {
                 let (sandbox, progress) = (self.sandbox.clone(), self.door.progress.clone());
                 Some(Box::pin(async move {
                     Done::Gathered(materials::gather(&shared, &sandbox, &progress).await)
                 }))
             }
             (Presence::None, Phase::Provisioning | Phase::Resuming) => {
+                failpoint::pass("c.prepared");
                 if let Err(error) = self.take_ports() {
                     return self.not_made(&error).await;
                 }
@@ -338,11 +340,6 @@ impl Actor {
         self.work = work;
     }
 
-    /// Whether it is known what it is made from: that is what happens first to every sandbox.
-    fn is_prepared(&self) -> bool {
-        self.sandbox.life.sequence > Sequence::ZERO.next()
-    }
-
     async fn ask_to_stop(&mut self) {
         if self.stop_until.is_some() {
             return;
@@ -370,7 +367,12 @@ impl Actor {
                 self.presence = Presence::Remains;
                 self.fail(FailureCause::ImageFailed, &error.to_string()).await;
             }
-            Done::Made(Ok(link)) | Done::Found(Ok(Found::Link(link))) => {
+            Done::Made(Ok(link)) => {
+                failpoint::pass("c.connected");
+                self.let_go(Presence::Link(link));
+                self.knows_nothing().await;
+            }
+            Done::Found(Ok(Found::Link(link))) => {
                 failpoint::pass("c.connected");
                 self.let_go(Presence::Link(link));
             }
@@ -398,15 +400,14 @@ impl Actor {
 
     /// Notes what it is made from, before anything is made from it.
     async fn prepare(&mut self, materials: Materials) {
-        let (step, images) = ("materialize".to_owned(), materials.used.clone());
+        let gathered = materials::gathered(materials.used.clone());
         self.materials = materials;
-        self.see(Observation::Preparing { step, images }).await;
-        failpoint::pass("c.prepared");
+        self.see(gathered).await;
     }
 
     /// Answers a request, and does what there is to do at once.
     async fn answer(&mut self, ask: Ask) {
-        if let Err(error) = self.check_understood(&ask.request) {
+        if let Err(error) = self.check(&ask.request) {
             let _ = ask.answer.send(Err(error));
             return;
         }

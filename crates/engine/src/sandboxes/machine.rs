@@ -35,6 +35,7 @@ use super::{
     link::Link,
     paths::{has_paths, root_of},
     ports::MAX_PORTS,
+    stock::Kind,
 };
 use crate::{
     EngineError,
@@ -378,12 +379,16 @@ impl Machine {
     pub(super) async fn prepare(
         &self,
         id: &SandboxId,
+        kind: Kind,
         defaults: Defaults,
     ) -> Result<(), MachineError> {
         // Only just after a start is it not known which volumes there are.
         let _ = timeout(READY_WITHIN, self.spawner.volumes()).await;
         let (sandbox, max_processes) = (id.to_string(), defaults.processes);
-        let disk = DiskLimit::UpTo(ByteCount(defaults.disk.as_bytes()));
+        let disk = match kind {
+            Kind::Usual => Some(DiskLimit::UpTo(ByteCount(defaults.disk.as_bytes()))),
+            Kind::Other => None,
+        };
         let order = SandboxOrder::Prepare { sandbox, max_processes, disk };
         let (answer, _) = self.spawner.sandbox(order).await?;
         match settle(answer)? {

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use model::{
+    event::Sequence,
     image::{HOST, UsedImage, UsedImages},
     sandbox::Sandbox,
     spec::{SandboxSpec, Variables},
+    transition::{Creation, Observation},
 };
 
 use super::{Shared, command, machine::MachineError, paths};
@@ -63,6 +65,24 @@ pub(super) async fn gather(
 pub(super) fn names(spec: &SandboxSpec) -> BTreeSet<&str> {
     let companions = spec.companions.iter().map(|companion| companion.image.as_str());
     companions.chain([spec.image.as_str()]).filter(|name| *name != HOST).collect()
+}
+
+/// Whether it is known what a sandbox is made from: that is what happens first to every sandbox.
+pub(super) fn are_noted(sandbox: &Sandbox) -> bool {
+    sandbox.life.sequence > Sequence::ZERO.next()
+}
+
+/// What is seen when everything is here that a sandbox is made from.
+pub(super) fn gathered(images: UsedImages) -> Observation {
+    Observation::Preparing { step: "materialize".to_owned(), images }
+}
+
+/// Notes at once that everything is here that a new sandbox is made from, if that is no image.
+pub(super) fn with_nothing_to_gather(creation: Creation) -> Creation {
+    if names(&creation.sandbox().spec).is_empty() {
+        return creation.and(gathered(UsedImages::default()));
+    }
+    creation
 }
 
 fn unreadable(name: &str, error: &MachineError) -> ImageError {

@@ -105,7 +105,9 @@ async fn where_nobody_listens_a_connection_is_reset() {
     let sandbox = server.sandboxes.create(&tenant(), None, spec).await.unwrap();
     server.until(sandbox.id.as_str(), Phase::Active).await;
     let refused = say(port, "").await.unwrap_err();
-    assert_eq!(refused.kind(), io::ErrorKind::ConnectionReset);
+    // Whether it was there already when the other end was to be told that nothing more comes.
+    let kinds = [io::ErrorKind::ConnectionReset, io::ErrorKind::NotConnected];
+    assert!(kinds.contains(&refused.kind()), "{refused}");
     server.end().await;
 }
 

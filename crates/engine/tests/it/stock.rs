@@ -7,14 +7,23 @@ use std::{
 };
 
 use engine::sandboxes::SandboxError;
+use model::{
+    life::Phase,
+    spec::{Resources, SandboxSpec},
+    units::ByteSize,
+};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{sleep, timeout};
 
 use crate::home::{Home, Server, host, tenant};
 
+/// How many wait: two with a root, for sandboxes of the host's image, and two for any other.
+const ALL: usize = 4;
+
 /// Waits until as many wait as are wanted, and names them. These were another server's.
 async fn stocked(home: &Home, server: &Server, earlier: &[String]) -> Vec<String> {
     let full = async {
-        while server.sandboxes.prepared() < 2 {
+        while server.sandboxes.prepared() < ALL {
             sleep(Duration::from_millis(5)).await;
         }
     };
@@ -45,6 +54,15 @@ fn groups(names: &[String]) -> Vec<PathBuf> {
     found
 }
 
+fn kill_those_in(groups: &[PathBuf]) {
+    for group in groups {
+        for pid in fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default().lines() {
+            // Who is in two groups may be gone already.
+            let _ = kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_sandbox_is_made_of_a_process_that_was_there_and_another_takes_its_place() {
     let home = Home::new();
@@ -56,6 +74,62 @@ async fn a_sandbox_is_made_of_a_process_that_was_there_and_another_takes_its_pla
     let after = stocked(&home, &server, &[]).await;
     assert!(!after.contains(&sandbox.id.to_string()));
     assert_eq!(home.folders(), [sandbox.id.to_string()]);
+    server.end().await;
+}
+
+/// Two of each kind wait. What has a root is not taken for a sandbox that is to have another.
+#[tokio::test]
+async fn a_sandbox_with_a_disk_of_its_own_is_made_of_a_process_that_has_none() {
+    let home = Home::new();
+    let server = home.start().await;
+    if !server.has_disk_limits().await {
+        return server.end().await;
+    }
+    let before = stocked(&home, &server, &[]).await;
+    let disk = Some(ByteSize::mib(32));
+    let spec = SandboxSpec { resources: Resources { disk, ..Resources::default() }, ..host() };
+    let mut made = Vec::new();
+    for _ in 0..3 {
+        made.push(server.sandboxes.create(&tenant(), None, spec.clone()).await.unwrap());
+    }
+    let waited = made.iter().filter(|sandbox| before.contains(&sandbox.id.to_string()));
+    assert_eq!(waited.count(), 2, "{before:?} {made:?}");
+    for sandbox in &made {
+        server.until(sandbox.id.as_str(), Phase::Active).await;
+        let fill = "head -c 64M /dev/zero > /workspace/big; stat -c %s /workspace/big";
+        let (_, said) = server.run(sandbox, fill).await;
+        let size: u64 = said.trim().parse().unwrap();
+        assert!((1 << 20..40 << 20).contains(&size), "{size}");
+    }
+    let usual = server.ready().await;
+    assert!(before.contains(&usual.id.to_string()));
+    assert_eq!(server.run(&usual, "echo here").await.1, "here\n");
+    server.end().await;
+}
+
+/// Whoever waits may be killed: the next sandbox is made anew, under the same name.
+#[tokio::test]
+async fn what_was_killed_while_it_waited_is_missed_by_nobody() {
+    let home = Home::new();
+    let server = home.start().await;
+    if !server.has_cgroups() {
+        return server.end().await;
+    }
+    let before = stocked(&home, &server, &[]).await;
+    // Some may still be on their way into their groups.
+    let cleared = async {
+        while waiting(&home).iter().any(|name| before.contains(name)) {
+            kill_those_in(&groups(&before));
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), cleared).await.expect("what was killed is not cleared away");
+    assert_eq!(groups(&before), [""; 0].map(PathBuf::from));
+    for _ in 0..3 {
+        let sandbox = server.ready().await;
+        assert!(before.contains(&sandbox.id.to_string()));
+        assert_eq!(server.run(&sandbox, "echo here").await.1, "here\n");
+    }
     server.end().await;
 }
 
@@ -84,7 +158,7 @@ async fn what_was_prepared_for_a_sandbox_that_is_refused_is_for_the_next() {
     let second = server.sandboxes.create(&tenant(), None, host()).await.unwrap();
     for sandbox in [&first, &second] {
         assert!(before.contains(&sandbox.id.to_string()), "{before:?}");
-        server.until(sandbox.id.as_str(), model::life::Phase::Active).await;
+        server.until(sandbox.id.as_str(), Phase::Active).await;
     }
     server.end().await;
 }
@@ -99,7 +173,7 @@ async fn what_waits_ends_with_its_server() {
     server.crash().await;
     let server = home.start().await;
     let second = stocked(&home, &server, &first).await;
-    assert_eq!(second.len(), 2);
+    assert_eq!(second.len(), ALL);
     assert_eq!(groups(&first), [""; 0].map(PathBuf::from));
     server.end().await;
     assert_eq!(groups(&second), [""; 0].map(PathBuf::from));

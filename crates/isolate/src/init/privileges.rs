@@ -5,9 +5,10 @@ use rustix::{
     io::Errno,
     process::{DumpableBehavior, set_dumpable_behavior},
     thread::{
-        CapabilitiesSecureBits, CapabilitySet, CapabilitySets, clear_ambient_capability_set,
-        remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits,
-        set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+        CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capability_is_in_bounding_set,
+        clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
+        set_capabilities_secure_bits, set_no_new_privs, set_thread_groups, set_thread_res_gid,
+        set_thread_res_uid,
     },
 };
 
@@ -65,14 +66,23 @@ pub(super) fn of_init(plan: &Plan) -> Result<(), Broken> {
     sys::seccomp::load(&plan.init_filter).map_err(Broken::at(Step::Seccomp))
 }
 
+/// What it takes to start commands and to signal them, in the sandbox's own namespace.
+const OF_SUPERVISOR: CapabilitySet =
+    OF_ROOT.union(CapabilitySet::KILL).union(CapabilitySet::SETPCAP);
+
+/// Makes sure that what is started by it later has no more than a supervisor has, whatever it has
+/// itself until then.
+pub(super) fn of_body() -> Result<(), Broken> {
+    bound_by(OF_SUPERVISOR).map_err(Broken::at(Step::Privileges))
+}
+
 /// Leaves a supervisor what it takes to start commands and to signal them, in its own namespace.
 pub(crate) fn of_supervisor(filter: &[u8]) -> Result<(), Broken> {
     let at = Broken::at(Step::Privileges);
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(&at)?;
-    let kept = OF_ROOT | CapabilitySet::KILL | CapabilitySet::SETPCAP;
-    bound_by(kept).map_err(&at)?;
+    bound_by(OF_SUPERVISOR).map_err(&at)?;
     clear_ambient_capability_set().map_err(&at)?;
-    only(kept).map_err(&at)?;
+    only(OF_SUPERVISOR).map_err(&at)?;
     set_no_new_privs(true).map_err(&at)?;
     sys::seccomp::load(filter).map_err(Broken::at(Step::Seccomp))
 }
@@ -138,10 +148,12 @@ fn bound_by(kept: CapabilitySet) -> Result<(), Errno> {
         if kept.contains(capability) {
             continue;
         }
-        match remove_capability_from_bounding_set(capability) {
+        // To look is cheaper than to take out what is not there.
+        match capability_is_in_bounding_set(capability) {
             // The kernel is older than this capability, and so are all above it.
             Err(Errno::INVAL) => break,
-            other => other?,
+            Ok(true) => remove_capability_from_bounding_set(capability)?,
+            other => _ = other?,
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use rustix::{fs::Mode, io::Errno};
 use super::{hosts, image, paths, privileges, report, root};
 use crate::{
     plan::{Broken, Step},
-    sandbox::SandboxPlan,
+    sandbox::{RootPlan, SandboxPlan},
     socket::PacketSocket,
     supervisor::{Groups, Place, Stem, Supervision, join},
     sys,
@@ -16,41 +16,17 @@ use crate::{
 };
 
 /// The descriptors that come with a plan.
+type Fds = std::vec::IntoIter<OwnedFd>;
+
+/// A root that was put together and is stood on.
 #[derive(Debug)]
-struct Descriptors {
-    root: OwnedFd,
-    files: OwnedFd,
-    /// Lowest first. None: the image is the machine's own.
-    layers: Vec<OwnedFd>,
-    mounts: Vec<OwnedFd>,
-    copies: Vec<OwnedFd>,
-    outputs: OwnedFd,
-    journal: OwnedFd,
-    socket: OwnedFd,
-}
+pub(super) struct Furnished(());
 
 /// A process in the groups of a supervisor, with what it has there.
 #[derive(Debug)]
 pub(super) struct Settled {
     groups: Groups,
     stem: Stem,
-}
-
-impl Descriptors {
-    fn of(plan: &SandboxPlan, fds: Vec<OwnedFd>) -> Result<Self, Broken> {
-        let mut fds = fds.into_iter();
-        let mut next = || fds.next().ok_or_else(|| Broken::at(Step::Plan)(Errno::BADF));
-        Ok(Self {
-            root: next()?,
-            files: next()?,
-            layers: (0..plan.layers).map(|_| next()).collect::<Result<_, _>>()?,
-            mounts: plan.mounts.iter().map(|_| next()).collect::<Result<_, _>>()?,
-            copies: plan.copies.iter().map(|_| next()).collect::<Result<_, _>>()?,
-            outputs: next()?,
-            journal: next()?,
-            socket: next()?,
-        })
-    }
 }
 
 /// Lets commands see their own groups as the top of all, and nothing of the machine's. The
@@ -66,53 +42,84 @@ pub(super) fn settle(
     let groups = Groups { procs, leaves: fds.next().filter(|_| has_leaves) };
     let at = Broken::at(Step::Cgroup);
     groups.join().and_then(|()| sys::process::unshare_cgroup()).map_err(&at)?;
+    privileges::of_body()?;
     let stem = Stem::fork(|| Ok(())).map_err(Broken::at(Step::Fork))?;
     join(&own).map_err(&at)?;
     Ok(Settled { groups, stem })
 }
 
+/// Puts the root together and stands on it.
+pub(super) fn furnish(plan: &RootPlan, fds: Vec<OwnedFd>) -> Result<Furnished, Broken> {
+    build(plan, &mut fds.into_iter())
+}
+
 /// Makes the sandbox. When this returns it listens.
 pub(super) fn prepare(
     settled: Settled,
+    root: Option<Furnished>,
     plan: &SandboxPlan,
     fds: Vec<OwnedFd>,
 ) -> Result<Supervision, Report> {
-    let mut fds = Descriptors::of(plan, fds).map_err(Report::Broken)?;
-    build(plan, &fds).map_err(Report::Broken)?;
-    let copies = plan.copies.iter().zip(std::mem::take(&mut fds.copies)).collect();
-    let mounts = plan.mounts.iter().zip(std::mem::take(&mut fds.mounts)).collect();
+    let mut fds = fds.into_iter();
+    let root = match (root, &plan.root) {
+        (Some(root), None) => Ok(root),
+        (None, Some(plan)) => build(plan, &mut fds),
+        (Some(_), Some(_)) | (None, None) => Err(Broken::at(Step::Plan)(Errno::BADMSG)),
+    };
+    let root = root.map_err(Report::Broken)?;
+    name(plan).map_err(Report::Broken)?;
+    let mounts = take(&mut fds, plan.mounts.len()).map_err(Report::Broken)?;
+    let copies = take(&mut fds, plan.copies.len()).map_err(Report::Broken)?;
+    let mounts = plan.mounts.iter().zip(mounts).collect();
+    let copies = plan.copies.iter().zip(copies).collect();
     paths::bring_in(copies, mounts, plan.rights.identity).map_err(Report::NoPath)?;
-    begin(settled, plan, fds).map_err(Report::Broken)
+    begin(settled, &root, plan, &mut fds).map_err(Report::Broken)
+}
+
+fn next(fds: &mut Fds) -> Result<OwnedFd, Broken> {
+    fds.next().ok_or_else(|| Broken::at(Step::Plan)(Errno::BADF))
+}
+
+fn take(fds: &mut Fds, count: usize) -> Result<Vec<OwnedFd>, Broken> {
+    (0..count).map(|_| next(fds)).collect()
 }
 
 /// Puts everything in place that is not the caller's.
-fn build(plan: &SandboxPlan, fds: &Descriptors) -> Result<(), Broken> {
+fn build(plan: &RootPlan, fds: &mut Fds) -> Result<Furnished, Broken> {
+    let (root, files, layers) = (next(fds)?, next(fds)?, take(fds, plan.layers)?);
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    if fds.layers.is_empty() {
-        root::build_sandbox(&plan.masked, &fds.root, &fds.files)?;
+    if layers.is_empty() {
+        root::build_sandbox(&plan.masked, &root, &files)?;
     } else {
-        let identity = plan.rights.identity;
-        image::build(&plan.masked, identity, &fds.root, &fds.files, &fds.layers)?;
+        image::build(&plan.masked, plan.identity, &root, &files, &layers)?;
     }
+    sys::net::bring_loopback_up().map_err(Broken::at(Step::Network))?;
+    Ok(Furnished(()))
+}
+
+/// Says who it is, and who is beside it.
+fn name(plan: &SandboxPlan) -> Result<(), Broken> {
     hosts::set(&plan.hosts).map_err(Broken::at(Step::Root))?;
-    let network = Broken::at(Step::Network);
-    rustix::system::sethostname(plan.hostname.as_bytes()).map_err(&network)?;
-    sys::net::bring_loopback_up().map_err(&network)
+    rustix::system::sethostname(plan.hostname.as_bytes()).map_err(Broken::at(Step::Network))
 }
 
 /// Listens, and gives up what supervising does not take.
-fn begin(settled: Settled, plan: &SandboxPlan, fds: Descriptors) -> Result<Supervision, Broken> {
+fn begin(
+    settled: Settled,
+    _on: &Furnished,
+    plan: &SandboxPlan,
+    fds: &mut Fds,
+) -> Result<Supervision, Broken> {
     let place = Place {
         sandbox: plan.sandbox.clone(),
         secret: plan.secret.clone(),
         rights: plan.rights.clone(),
         filter: plan.filter.clone(),
-        outputs: fds.outputs,
-        journal: fds.journal,
+        outputs: next(fds)?,
+        journal: next(fds)?,
         groups: settled.groups,
     };
-    drop((fds.root, fds.files, fds.layers));
-    let supervision = Supervision::begin(place, settled.stem, fds.socket);
+    let supervision = Supervision::begin(place, settled.stem, next(fds)?);
     let supervision = supervision.map_err(Broken::at(Step::Fork))?;
     privileges::of_supervisor(&plan.filter)?;
     Ok(supervision)

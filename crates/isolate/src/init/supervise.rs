@@ -13,7 +13,7 @@ use rustix::{
     },
 };
 
-use super::{Ready, exit_of, report, wait_for_the_end};
+use super::{Ready, ending::end_all, exit_of, report, wait_for_the_end};
 use super::{
     memory::{self, MemoryWatch},
     word::Word,
@@ -72,7 +72,7 @@ fn watch(control: &PacketSocket, ready: &Ready) -> Result<Option<Report>, Errno>
             && let Some(Word::Exit(code)) = watch.hear()
             && watch.memory.is_none()
         {
-            kill_all()?;
+            watch.end_all()?;
             let seen = watch.seen();
             return Ok(Some(Report::Exited {
                 exit: Exit::Code(code.into()),
@@ -88,13 +88,13 @@ fn watch(control: &PacketSocket, ready: &Ready) -> Result<Option<Report>, Errno>
         }
         if happened.deadline {
             drain(&watch.deadline);
-            kill_all()?;
+            watch.end_all()?;
         }
         // Half a program is no use: when memory runs out everything goes.
         if happened.memory {
             ready.oom_event.as_ref().inspect(|event| drain(event));
             watch.memory_ran_out = true;
-            kill_all()?;
+            watch.end_all()?;
         }
     }
 }
@@ -157,18 +157,25 @@ impl Watch<'_> {
 
     fn obey(&mut self, packet: &[u8]) -> Result<(), Errno> {
         match wire::decode(packet).or(Err(Errno::BADMSG))? {
-            Command::Plan(_) | Command::Settle { .. } | Command::Sandbox(_) => Err(Errno::BADMSG),
+            Command::Plan(_)
+            | Command::Settle { .. }
+            | Command::Furnish(_)
+            | Command::Sandbox(_) => Err(Errno::BADMSG),
             Command::Go { at_most, watch_memory } => {
                 self.memory = watch_memory.map(MemoryWatch::new);
                 arm(&self.deadline, at_most)
             }
-            Command::Kill => kill_all(),
+            Command::Kill => self.end_all(),
         }
+    }
+
+    fn end_all(&self) -> Result<(), Errno> {
+        end_all(self.ready.main.pid)
     }
 
     /// Ends what the program left behind, and says how it ended.
     fn ending(mut self, exit: Exit) -> Result<Report, Errno> {
-        kill_all()?;
+        self.end_all()?;
         loop {
             match wait(WaitOptions::empty()) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -195,14 +202,6 @@ fn drain(fd: &OwnedFd) {
     let mut count = [0; 8];
     // It is readable; what it says does not matter.
     let _ = rustix::io::read(fd, &mut count);
-}
-
-fn kill_all() -> Result<(), Errno> {
-    match sys::process::kill_all_others() {
-        // Nobody is left to be killed.
-        Err(Errno::SRCH) | Ok(()) => Ok(()),
-        Err(other) => Err(other),
-    }
 }
 
 /// Reaps whoever has ended, and returns how the program did, if it was among them.

@@ -54,7 +54,7 @@ pub(super) struct Opening {
 #[derive(Debug)]
 enum Then {
     Grant { sandbox: String, grant: Grant },
-    Make { spec: Box<BodySpec>, files: OwnedFd, paths: Paths, person: Option<Person> },
+    Make { spec: Box<BodySpec>, files: Option<OwnedFd>, paths: Paths, person: Option<Person> },
     HandOver,
 }
 
@@ -135,7 +135,12 @@ impl Spawner {
     }
 
     /// Makes a sandbox over its files, after the paths that it was granted are open.
-    pub(super) fn make_with_paths(&mut self, ticket: u64, spec: Box<BodySpec>, files: OwnedFd) {
+    pub(super) fn make_with_paths(
+        &mut self,
+        ticket: u64,
+        spec: Box<BodySpec>,
+        files: Option<OwnedFd>,
+    ) {
         match self.granted(&spec.sandbox) {
             Ok(Grant { rights, paths }) => {
                 // Its images are here by now.
@@ -249,7 +254,7 @@ impl Spawner {
             }
             (Outcome::Trees { mounts, copies }, Then::Make { spec, files, paths, person }) => {
                 let brought = Brought::of(person.clone(), paths, &mounts, &copies, fds);
-                self.make_sandbox(spec, files, brought)
+                self.make_sandbox(spec, files.as_ref(), brought)
             }
             (Outcome::One | Outcome::Trees { .. }, _) => Err(at(Errno::BADMSG)),
         };

@@ -234,7 +234,9 @@ impl Spawner {
     fn open_sandbox(&mut self, name: &str) -> Result<(SandboxAnswer, Vec<OwnedFd>), Broken> {
         let at = Broken::at(Step::Plan);
         let sandboxes = self.sandboxes.as_ref().ok_or_else(|| at(Errno::NOSYS))?;
-        let Some(living) = sandboxes.living.get(name) else {
+        // What waits has nothing of a sandbox yet.
+        let living = sandboxes.living.get(name).filter(|_| !sandboxes.waiting.contains_key(name));
+        let Some(living) = living else {
             let rebooted =
                 is_good_name(name) && identity::is_of_another_boot(&sandboxes.folder, name);
             return Ok((SandboxAnswer::NoBody { rebooted }, Vec::new()));
@@ -305,6 +307,8 @@ impl Spawner {
             let broken = Broken::at(Step::Cgroup)(errno);
             return self.settle(name, SandboxAnswer::Failed { broken });
         }
+        // It may have been asked for before anything was made of what waited for it.
+        let _ = sandboxes.folder.forget_waiting(name);
         failpoint::pass("d.cgroup_removed");
         match then {
             Then::Keep => self.settle(name, SandboxAnswer::Done),

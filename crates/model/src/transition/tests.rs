@@ -31,10 +31,10 @@ impl History {
             SandboxSpec::default(),
             Timestamp::from_millis(0),
         );
-        let event = creation.event().clone();
+        let events = creation.events().to_vec();
         let sandbox = creation.into_sandbox();
         let states = vec![sandbox.life.clone()];
-        Self { sandbox, events: vec![event], states, execs: BTreeMap::new() }
+        Self { sandbox, events, states, execs: BTreeMap::new() }
     }
 
     fn take(&mut self, step: Step, at: Timestamp) {

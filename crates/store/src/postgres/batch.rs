@@ -152,7 +152,7 @@ impl Step {
     fn end(&self) -> (&str, i64) {
         match self {
             Self::Create(creation) => {
-                (creation.sandbox().id.as_str(), number(creation.event().sequence))
+                (creation.sandbox().id.as_str(), number(creation.sandbox().life.sequence))
             }
             Self::Change(transition) => {
                 (transition.sandbox().as_str(), number(transition.life().sequence))
@@ -162,7 +162,7 @@ impl Step {
 
     fn last_event(&self) -> Option<&Event> {
         match self {
-            Self::Create(creation) => Some(creation.event()),
+            Self::Create(creation) => creation.events().last(),
             Self::Change(transition) => transition.events().last(),
         }
     }
@@ -317,7 +317,9 @@ impl Columns {
             self.labels.1.push(name.clone());
             self.labels.2.push(value.clone());
         }
-        self.append(&sandbox.id, EventRow::new(&sandbox.id, creation.event())?);
+        for event in creation.events() {
+            self.append(&sandbox.id, EventRow::new(&sandbox.id, event)?);
+        }
         Ok(())
     }
 

@@ -48,7 +48,7 @@ pub(super) fn create(connection: &Connection, creation: &Creation) -> Result<(),
     for (name, value) in &sandbox.spec.labels {
         label.execute(params![head.id, name, value])?;
     }
-    append(connection, &sandbox.id, creation.event())
+    creation.events().iter().try_for_each(|event| append(connection, &sandbox.id, event))
 }
 
 pub(super) fn change(connection: &Connection, transition: &Transition) -> Result<(), StoreError> {

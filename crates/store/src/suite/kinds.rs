@@ -137,7 +137,7 @@ async fn a_process_lives_through_every_event_and_repeats_what_was_refused() {
     let before = kept(&store, &sandbox, &execs).await;
     if let Err(error) = store.create_sandbox(creation.clone()).await {
         assert!(matches!(error, StoreError::Commit { .. }), "{error}");
-        tell(&[&creation.event().kind]);
+        tell(&creation.events().iter().map(|event| &event.kind).collect::<Vec<_>>());
         assert_eq!(kept(&store, &sandbox, &execs).await, before);
         store.create_sandbox(creation).await.unwrap();
     }

@@ -345,7 +345,7 @@ impl World {
             SandboxSpec::default(),
             self.at(),
         );
-        let events = vec![agbox::event(&id, creation.event())];
+        let events = creation.events().iter().map(|event| agbox::event(&id, event)).collect();
         self.names.insert(id.clone(), number);
         self.boxes.push(Box { id, sandbox: creation.into_sandbox(), events });
         Ok(number)

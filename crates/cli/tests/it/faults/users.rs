@@ -36,7 +36,8 @@ fn f03_users_of_a_sandbox_are_nobody_elses_before_its_processes_are_gone() {
         let (old, new) = (format!("old-{round}"), format!("new-{round}"));
         let before = folders(&ground);
         let mut dying = ringfence(&[]);
-        dying.env("RF_FAILPOINT", point);
+        // Else it may die over what waits for no sandbox in particular.
+        dying.env("RF_FAILPOINT", point).env("RINGFENCE_SANDBOXES__PREPARED", "0");
         ground.start_by(dying);
         let of_old = if point.starts_with("d.") {
             ground.create(&old);
@@ -52,9 +53,8 @@ fn f03_users_of_a_sandbox_are_nobody_elses_before_its_processes_are_gone() {
 
         // Whatever the last server left is being removed while this one is made.
         ground.start();
-        let known = folders(&ground);
         ground.create(&new);
-        let of_new = users(&(&folders(&ground) - &known));
+        let of_new = users(&BTreeSet::from([folder_of(&ground, &new)]));
         assert_eq!(of_new.len(), 1, "{point}: a sandbox has one block of users");
         let others = &of_old | &BTreeSet::from([lasting.clone()]);
         let shared = &of_new & &users(&others);
@@ -80,6 +80,15 @@ fn folders(ground: &Ground) -> BTreeSet<String> {
     let all = fs::read_dir(ground.data.join("sandboxes")).unwrap();
     let names = all.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("sb_")).collect()
+}
+
+/// Returns the folder of a sandbox: that in which its commands write.
+fn folder_of(ground: &Ground, name: &str) -> String {
+    let exec = ground.detach(name, "true");
+    let has_output =
+        |id: &String| ground.data.join(format!("sandboxes/{id}/out/{exec}.stdout.log")).exists();
+    ground.output(&exec);
+    folders(ground).into_iter().find(has_output).unwrap()
 }
 
 /// Returns whose blocks of users the processes of these sandboxes have.

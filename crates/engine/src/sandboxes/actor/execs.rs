@@ -9,10 +9,13 @@ use isolate::{
         wire::{Ask as Say, End, Known, Refusal, Tell, Whom},
     },
 };
-use model::{exec::Exec, execution::Exit, ids::ExecId, life::Phase, transition::Observation};
+use model::{
+    exec::Exec, execution::Exit, ids::ExecId, life::Phase, sandbox::Request,
+    transition::Observation,
+};
 
 use super::{Actor, Presence};
-use crate::sandboxes::command;
+use crate::sandboxes::{SandboxError, command};
 
 /// What the supervisor has told since it was connected to.
 #[derive(Debug, Default)]
@@ -42,8 +45,11 @@ impl Actor {
                     tracing::error!(sandbox = %self.sandbox.id, other = sandbox, "not its supervisor");
                     return self.let_go(Presence::Remains);
                 }
-                self.execs.to_come = Some(execs);
-                self.see_whole_if_all_known().await;
+                // One that was just made has nothing to tell.
+                if !self.execs.has_all {
+                    self.execs.to_come = Some(execs);
+                    self.see_whole_if_all_known().await;
+                }
             }
             Tell::Known(known) => self.learn(known).await,
             Tell::Ended { exec, end } => self.exec_ended(&exec, end).await,
@@ -53,6 +59,24 @@ impl Actor {
             Tell::Stopped => {}
             // Only whoever asks for a connection is told so.
             Tell::Connecting | Tell::NotConnecting { .. } => {}
+        }
+    }
+
+    /// Nothing was asked of its supervisor yet, and nobody else could ask: what it says when it
+    /// answers is known.
+    pub(super) async fn knows_nothing(&mut self) {
+        self.execs.to_come = Some(0);
+        self.see_whole_if_all_known().await;
+    }
+
+    /// Refuses what cannot be done in this sandbox, whatever it is doing.
+    pub(super) fn check(&self, request: &Request) -> Result<(), SandboxError> {
+        self.check_understood(request)?;
+        match request {
+            Request::StartExec { spec, .. } => {
+                command::check(&self.sandbox, spec, self.shared.machine.has_users())
+            }
+            _ => Ok(()),
         }
     }
 

@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use model::{ids::SandboxId, sandbox::Sandbox};
+use model::{
+    ids::{SandboxId, Tenant},
+    sandbox::Sandbox,
+};
 use store::StoreError;
 use tokio::{
     sync::{Mutex, mpsc, watch},
@@ -35,10 +38,11 @@ pub(super) struct Door {
 }
 
 impl Door {
-    pub(super) fn new() -> (Self, Contact) {
+    pub(super) fn new(tenant: Tenant) -> (Self, Contact) {
         let (asks, inbox) = mpsc::channel(INBOX);
         let (progress, seen) = watch::channel(Progress::default());
-        (Self { inbox: Arc::new(Mutex::new(inbox)), progress }, Contact { asks, progress: seen })
+        let contact = Contact { tenant, asks, progress: seen };
+        (Self { inbox: Arc::new(Mutex::new(inbox)), progress }, contact)
     }
 
     /// Returns the next request; `None` when nobody can ask any more.

@@ -24,7 +24,7 @@ use crate::{disk::tree, sandbox::folder, sys};
 #[derive(Debug)]
 pub(super) struct Folder(OwnedFd);
 
-/// Where those are noted that wait for a sandbox to be made of them.
+/// Where those have their folders that wait for a sandbox to be made of them.
 const WAITING: &str = ".waiting";
 
 /// What a sandbox is made of on disk, open.
@@ -66,22 +66,46 @@ impl Folder {
             .map_or_else(|_| Vec::new(), |at| names(&at))
     }
 
-    /// Opens what is noted of one that waits.
-    pub(super) fn open_waiting(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        openat(&self.0, format!("{WAITING}/{name}"), flags, Mode::from_raw_mode(0o600))
+    /// Opens the folder of one that waits, which is made if it is not there.
+    pub(super) fn begin_waiting(&self, name: &str) -> Result<OwnedFd, Errno> {
+        make_folder(&self.0, &waiting(name), 0o755)?;
+        self.sandbox(&waiting(name))
     }
 
-    /// Makes what is noted of one that waits that of a sandbox.
+    /// Opens what is noted of one that waits.
+    pub(super) fn open_waiting(&self, name: &str) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(self.sandbox(&waiting(name))?, folder::BODY, flags, Mode::empty())
+    }
+
+    /// Makes everything in advance that a sandbox is made of.
+    pub(super) fn make_waiting(&self, name: &str, owners: Owners) -> Result<Parts, Errno> {
+        make_parts(&self.begin_waiting(name)?, owners)
+    }
+
+    /// Makes what one has that waits a sandbox's. A sandbox that has a folder already gets it piece
+    /// by piece, and last what it is known to live by.
     pub(super) fn take_waiting(&self, name: &str) -> Result<(), Errno> {
-        renameat(&self.0, format!("{WAITING}/{name}"), &self.begin(name)?, folder::BODY)
+        match renameat(&self.0, waiting(name), &self.0, name) {
+            Err(Errno::EXIST | Errno::NOTEMPTY) => {}
+            other => return other,
+        }
+        let (from, to) = (self.begin_waiting(name)?, self.sandbox(name)?);
+        for part in [folder::OUTPUTS, folder::JOURNAL, folder::SOCKET, folder::BODY] {
+            renameat(&from, part, &to, part)?;
+        }
+        self.forget_waiting(name)
+    }
+
+    /// Makes a process a sandbox's for which nothing was made in advance.
+    pub(super) fn take_marks(&self, name: &str) -> Result<(), Errno> {
+        let (from, to) = (self.begin_waiting(name)?, self.sandbox(name)?);
+        renameat(&from, folder::BODY, &to, folder::BODY)?;
+        self.forget_waiting(name)
     }
 
     pub(super) fn forget_waiting(&self, name: &str) -> Result<(), Errno> {
-        match unlinkat(&self.0, format!("{WAITING}/{name}"), AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(other) => Err(other),
-        }
+        tree::remove(self.0.as_fd(), &waiting(name))
     }
 
     /// Returns a name for control groups that is the same whenever this folder is used, and that
@@ -104,14 +128,7 @@ impl Folder {
 
     /// Makes what is missing of a sandbox, and opens it. The journal is empty and the socket new.
     pub(super) fn make(&self, name: &str, owners: Owners) -> Result<Parts, Errno> {
-        let sandbox = self.begin(name)?;
-        make_folder(&sandbox, folder::OUTPUTS, 0o755)?;
-        let outputs = openat(&sandbox, folder::OUTPUTS, DIRECTORY, Mode::empty())?;
-        give(&outputs, owners.supervisor)?;
-        let journal = make_journal(&sandbox)?;
-        give(&journal, owners.supervisor)?;
-        let socket = make_socket(&sandbox, owners.daemon)?;
-        Ok(Parts { outputs, journal, socket })
+        make_parts(&self.begin(name)?, owners)
     }
 
     /// Makes the folder of a sandbox if it is not there: whatever else a sandbox has, it is known by
@@ -151,6 +168,20 @@ impl Folder {
     pub(super) fn remove(&self, name: &str) -> Result<(), Errno> {
         tree::remove(self.0.as_fd(), name)
     }
+}
+
+fn waiting(name: &str) -> String {
+    format!("{WAITING}/{name}")
+}
+
+fn make_parts(sandbox: &OwnedFd, owners: Owners) -> Result<Parts, Errno> {
+    make_folder(sandbox, folder::OUTPUTS, 0o755)?;
+    let outputs = openat(sandbox, folder::OUTPUTS, DIRECTORY, Mode::empty())?;
+    give(&outputs, owners.supervisor)?;
+    let journal = make_journal(sandbox)?;
+    give(&journal, owners.supervisor)?;
+    let socket = make_socket(sandbox, owners.daemon)?;
+    Ok(Parts { outputs, journal, socket })
 }
 
 fn names(folder: &OwnedFd) -> Vec<String> {

@@ -44,7 +44,10 @@ impl Marks {
     pub(super) fn write(&self, folder: &Folder, name: &str) -> Result<(), Errno> {
         let bytes = postcard::to_allocvec(self).or(Err(Errno::INVAL))?;
         let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY;
-        match rustix::io::write(&folder.open_waiting(name, flags)?, &bytes)? {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let waiting = folder.begin_waiting(name)?;
+        let file = openat(&waiting, folder::BODY, flags, Mode::from_raw_mode(0o600))?;
+        match rustix::io::write(&file, &bytes)? {
             written if written == bytes.len() => Ok(()),
             _ => Err(Errno::NOSPC),
         }
@@ -60,7 +63,7 @@ impl Marks {
 
     /// Reads what was written of one that waits.
     pub(super) fn read_waiting(folder: &Folder, name: &str) -> Option<Self> {
-        let file = folder.open_waiting(name, OFlags::RDONLY).ok()?;
+        let file = folder.open_waiting(name).ok()?;
         postcard::from_bytes(&read_all(&file).ok()?).ok()
     }
 
@@ -167,7 +170,7 @@ mod tests {
         marks.write(&folder, "sb_1").unwrap();
         assert!(Marks::read(&folder, "sb_1").is_none());
         assert_eq!(Marks::read_waiting(&folder, "sb_1").as_ref(), Some(&marks));
-        folder.take_waiting("sb_1").unwrap();
+        folder.take_marks("sb_1").unwrap();
         assert_eq!(Marks::read(&folder, "sb_1"), Some(marks));
         assert!(folder.waiting().is_empty());
         std::fs::write(place.path().join("sandboxes/sb_1/body"), b"\xff\xff").unwrap();

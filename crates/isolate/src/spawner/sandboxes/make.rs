@@ -11,13 +11,14 @@ use rustix::{
     process::{Signal, pidfd_send_signal},
 };
 
-use super::{Sandboxes, files, identity::Marks, waiting::Files};
+use super::{Sandboxes, files, identity::Marks};
 use crate::{
     cgroup::Lasting,
+    disk::DiskLimit,
     failpoint,
     identity::{disk_map, map_ids, sandbox_map},
     plan::{Broken, Identity, Rights, Rlimits, Step},
-    sandbox::{BodySpec, Image, MAX_LAYERS, SandboxAnswer, SandboxPlan},
+    sandbox::{BodySpec, Image, MAX_LAYERS, RootPlan, SandboxAnswer, SandboxPlan},
     socket::PacketSocket,
     spawner::{IdRange, Spawner, make, paths::Brought},
     sys::{self, process::Fork},
@@ -31,8 +32,10 @@ pub(super) struct Body {
     control: PacketSocket,
     /// Whose its files on disk are.
     users: Option<OwnedFd>,
-    /// While it waits for its sandbox.
-    pub(super) files: Files,
+    /// Made in advance.
+    pub(super) parts: Option<files::Parts>,
+    /// The limit of the files that its root stands on, if it has one.
+    pub(super) furnished: Option<DiskLimit>,
 }
 
 /// What a sandbox has while it is being made. Given back if that does not work.
@@ -42,21 +45,28 @@ struct Made {
     groups: Option<Lasting>,
 }
 
+impl Body {
+    /// Who its folder belongs to.
+    pub(super) fn owners(&self, daemon: Option<u32>) -> files::Owners {
+        files::Owners { supervisor: self.made.block, daemon }
+    }
+}
+
 impl Spawner {
-    /// Makes a sandbox over its files, which are a detached mount, with what it was brought. If that
-    /// does not work, there may be a body all the same.
+    /// Makes a sandbox over its files, which are a detached mount, unless its body stands on them
+    /// already, with what it was brought. If that does not work, there may be a body all the same.
     pub(in crate::spawner) fn make_sandbox(
         &mut self,
         spec: &BodySpec,
-        files: &OwnedFd,
+        files: Option<&OwnedFd>,
         brought: Brought,
     ) -> Result<(SandboxAnswer, Vec<OwnedFd>), Broken> {
         let waiting = self.sandboxes.as_mut().and_then(|all| all.waiting.remove(&spec.sandbox));
-        let body = match waiting {
+        let mut body = match waiting {
             Some(body) => body,
             None => self.fork_body(&spec.sandbox, spec.max_processes, spec.beside.as_deref())?,
         };
-        let files = self.hand_over(spec, &body, files, brought)?;
+        let files = self.hand_over(spec, &mut body, files, brought)?;
         let (cgroup, files): (Vec<_>, Vec<_>) = files.into_iter().unzip();
         let fds = [body.control.into_fd()].into_iter().chain(files).collect();
         Ok((SandboxAnswer::Body { cgroup }, fds))
@@ -82,7 +92,7 @@ impl Spawner {
                 let places = made.groups.as_ref().map(|groups| groups.places().clone());
                 self.add_sandbox(name, pidfd, places, made.block)
                     .map_err(|_unwatched| at(Errno::NOSPC))?;
-                Ok(Body { made, control, users, files: Files::None })
+                Ok(Body { made, control, users, parts: None, furnished: None })
             }
             Err(broken) => {
                 if let Some(sandboxes) = &mut self.sandboxes {
@@ -135,30 +145,34 @@ impl Spawner {
     fn hand_over(
         &self,
         spec: &BodySpec,
-        body: &Body,
-        files: &OwnedFd,
+        body: &mut Body,
+        files: Option<&OwnedFd>,
         brought: Brought,
     ) -> Result<Vec<(CgroupFile, OwnedFd)>, Broken> {
         let at = Broken::at(Step::Plan);
-        let made = &body.made;
         let sandboxes = self.sandboxes.as_ref().ok_or_else(|| at(Errno::NOSYS))?;
-        let owners = files::Owners { supervisor: made.block, daemon: sandboxes.daemon };
         let writable = Broken::at(Step::Writable);
-        let parts = sandboxes.folder.make(&spec.sandbox, owners).map_err(&writable)?;
+        let owners = body.owners(sandboxes.daemon);
+        let (folder, name) = (&sandboxes.folder, &spec.sandbox);
+        let was_ready = body.parts.is_some();
+        let parts = match body.parts.take() {
+            Some(parts) => Ok(parts),
+            None => folder.make(name, owners).map_err(&writable),
+        }?;
         failpoint::pass("c.dirs");
-        sandboxes.folder.take_waiting(&spec.sandbox).map_err(&writable)?;
-        if let Some(block) = made.block {
+        let taken = if was_ready { folder.take_waiting(name) } else { folder.take_marks(name) };
+        taken.map_err(&writable)?;
+        if let Some(block) = body.made.block {
             brought.map_owner(block).map_err(Broken::at(Step::HostPath))?;
         }
-        let groups = made.groups.as_ref();
-        let group_files = groups.map_or(Ok(Vec::new()), |groups| {
+        self.send_sandbox_plan(spec, body, &parts, files, brought).map_err(at)?;
+        failpoint::pass("c.plan_sent");
+        // It is at work already; nobody starts a command before this is answered.
+        let group_files = body.made.groups.as_ref().map_or(Ok(Vec::new()), |groups| {
             groups.limit_processes(spec.max_processes)?;
             groups.files()
         });
-        let group_files = group_files.map_err(Broken::at(Step::Cgroup))?;
-        self.send_sandbox_plan(spec, body, &parts, files, brought).map_err(at)?;
-        failpoint::pass("c.plan_sent");
-        Ok(group_files)
+        group_files.map_err(Broken::at(Step::Cgroup))
     }
 
     fn send_sandbox_plan(
@@ -166,16 +180,22 @@ impl Spawner {
         spec: &BodySpec,
         body: &Body,
         parts: &files::Parts,
-        files: &OwnedFd,
+        files: Option<&OwnedFd>,
         brought: Brought,
     ) -> Result<(), Errno> {
         let sandboxes = self.sandboxes.as_ref().ok_or(Errno::NOSYS)?;
-        let root = self.template.clone_tree()?;
-        let users = body.users.as_ref();
-        give_to(files, users)?;
         let layers = match spec.image {
             Image::Folder => vec![brought.root.ok_or(Errno::INVAL)?],
-            Image::Host | Image::Layers(_) => sandboxes.open_layers(&spec.image, users)?,
+            Image::Host | Image::Layers(_) => {
+                sandboxes.open_layers(&spec.image, body.users.as_ref())?
+            }
+        };
+        let (root, standing_on) = match files {
+            Some(files) => {
+                let (plan, tree) = self.plan_root(body, files, layers.len())?;
+                (Some(plan), Some((tree, files)))
+            }
+            None => (None, None),
         };
         let (mounts, mounted): (Vec<_>, Vec<_>) = brought.mounts.into_iter().unzip();
         let (copies, copied): (Vec<_>, Vec<_>) = brought.copies.into_iter().unzip();
@@ -183,7 +203,7 @@ impl Spawner {
             sandbox: spec.sandbox.clone(),
             secret: spec.secret.clone(),
             hostname: spec.hostname.clone(),
-            masked: make::masked(),
+            root,
             hosts: spec.hosts.clone(),
             rights: Rights {
                 limits: Rlimits {
@@ -194,12 +214,11 @@ impl Spawner {
                 filter: self.user_filter.clone(),
             },
             filter: sandboxes.filter.clone(),
-            layers: layers.len(),
             mounts,
             copies,
         };
-        let fds: Vec<BorrowedFd<'_>> = [&root, files]
-            .into_iter()
+        let standing_on = standing_on.iter().flat_map(|(tree, files)| [tree, *files]);
+        let fds: Vec<BorrowedFd<'_>> = standing_on
             .chain(&layers)
             .chain(&mounted)
             .chain(&copied)
@@ -208,6 +227,28 @@ impl Spawner {
             .collect();
         let packet = wire::encode(&Command::Sandbox(Box::new(plan))).or(Err(Errno::BADMSG))?;
         body.control.send(&packet, &fds, SendFlags::DONTWAIT)
+    }
+}
+
+impl Spawner {
+    /// Says what a root over these files is put together from, and returns the tree of the host's
+    /// image for it.
+    fn plan_root(
+        &self,
+        body: &Body,
+        files: &OwnedFd,
+        layers: usize,
+    ) -> Result<(RootPlan, OwnedFd), Errno> {
+        give_to(files, body.users.as_ref())?;
+        let plan = RootPlan { masked: make::masked(), identity: self.identity(), layers };
+        Ok((plan, self.template.clone_tree()?))
+    }
+
+    /// Has a body that waits put its root together, over these files.
+    pub(super) fn furnish(&self, body: &Body, files: &OwnedFd) -> Result<(), Errno> {
+        let (plan, tree) = self.plan_root(body, files, 0)?;
+        let packet = wire::encode(&Command::Furnish(plan)).or(Err(Errno::BADMSG))?;
+        body.control.send(&packet, &[tree.as_fd(), files.as_fd()], SendFlags::DONTWAIT)
     }
 }
 

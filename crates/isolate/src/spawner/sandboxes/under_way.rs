@@ -9,11 +9,7 @@ use rustix::{
     process::{Pid, WaitStatus},
 };
 
-use super::{
-    Sandboxes, Then, kill,
-    make::detached,
-    waiting::{Files, provide},
-};
+use super::{Sandboxes, Then, kill, make::detached, waiting::provide};
 use crate::{
     disk::{DiskLimit, VolumeName},
     failpoint,
@@ -78,7 +74,7 @@ impl Sandboxes {
     }
 
     /// Looks for files that are there, and else says what there is to wait for.
-    fn files_of(&mut self, spec: &BodySpec, identity: Identity) -> Result<Begin, Broken> {
+    fn files_of(&self, spec: &BodySpec, identity: Identity) -> Result<Begin, Broken> {
         let at = Broken::at(Step::Plan);
         let name = volume_of(&spec.sandbox).ok_or_else(|| at(Errno::INVAL))?;
         let is_companion = sandbox_of(&spec.sandbox) != spec.sandbox;
@@ -89,16 +85,13 @@ impl Sandboxes {
             return Err(at(Errno::EXIST));
         }
         let at = Broken::at(Step::Writable);
+        if let Some(limit) = self.waiting.get(&spec.sandbox).and_then(|body| body.furnished) {
+            let fits = spec.image == Image::Host && spec.disk == limit;
+            return if fits { Ok(Begin::With(None)) } else { Err(at(Errno::INVAL)) };
+        }
         self.folder.begin(&spec.sandbox).map_err(&at)?;
         if let Some(old) = self.folder.old_files(&spec.sandbox).map_err(&at)? {
-            return detached(&old).map(Begin::With).map_err(&at);
-        }
-        if let Some(body) = self.waiting.get_mut(&spec.sandbox) {
-            match std::mem::take(&mut body.files) {
-                Files::There(limit, files) if fits(spec, limit) => return Ok(Begin::With(files)),
-                Files::There(..) => return Ok(Begin::After(Wish::Remove { name })),
-                Files::None => {}
-            }
+            return detached(&old).map(|files| Begin::With(Some(files))).map_err(&at);
         }
         let had_files = self.folder.had_body(&spec.sandbox).map_err(&at)?;
         let wish = provide(name, spec.disk, spec.image.clone(), had_files, identity);
@@ -108,13 +101,9 @@ impl Sandboxes {
 
 /// How the making of a sandbox begins.
 enum Begin {
-    With(OwnedFd),
+    /// With these files, or those that its body stands on.
+    With(Option<OwnedFd>),
     After(Wish),
-}
-
-/// Whether files that were made for no sandbox in particular are what this one is to have.
-fn fits(spec: &BodySpec, limit: DiskLimit) -> bool {
-    spec.image == Image::Host && spec.disk == limit
 }
 
 impl Spawner {
@@ -159,11 +148,11 @@ impl Spawner {
     }
 
     /// Makes a sandbox whose files are there, after the paths that it was granted are open.
-    fn go_on_making(&mut self, ticket: u64, spec: Box<BodySpec>, files: OwnedFd) {
+    fn go_on_making(&mut self, ticket: u64, spec: Box<BodySpec>, files: Option<OwnedFd>) {
         if spec.paths != HostPaths::None {
             return self.make_with_paths(ticket, spec, files);
         }
-        let made = self.make_sandbox(&spec, &files, Brought::default());
+        let made = self.make_sandbox(&spec, files.as_ref(), Brought::default());
         self.finish_making(ticket, &spec.sandbox, made);
     }
 
@@ -217,9 +206,7 @@ impl Spawner {
         granted: Result<Granted, Denied>,
     ) {
         let name = &body_of(volume);
-        let identity = self.identity();
-        let Some(sandboxes) = self.sandboxes.as_mut() else { return };
-        let under_way = sandboxes.under_way.get(name);
+        let under_way = self.sandboxes.as_ref().and_then(|all| all.under_way.get(name));
         match (granted, under_way.map(|under_way| (under_way.ticket, &under_way.what))) {
             (Ok(Granted::Removed), Some((_, What::Removing))) => {
                 failpoint::pass("d.volume_removed");
@@ -230,16 +217,10 @@ impl Spawner {
                 self.prepared(name, limit, granted.ok());
             }
             (granted, Some((_, What::Clearing))) => self.cleared(name, granted.is_ok()),
-            // What was made for no sandbox in particular was not what this one is to have.
-            (Ok(Granted::Removed), Some((_, What::Making(spec)))) => {
-                let image = spec.image.clone();
-                let wish = provide(volume.clone(), spec.disk, image, false, identity);
-                self.wish(wish);
-            }
             (Ok(Granted::Files(files)), Some((ticket, What::Making(spec)))) => {
                 failpoint::pass("c.volume_made");
                 let spec = spec.clone();
-                self.go_on_making(ticket, spec, files);
+                self.go_on_making(ticket, spec, Some(files));
             }
             (Err(Denied { reason, said }), Some(_)) => {
                 self.settle(name, SandboxAnswer::NoVolume { reason, said });

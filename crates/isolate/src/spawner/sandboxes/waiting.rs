@@ -2,8 +2,8 @@
 //!
 //! To put a process into new namespaces and into its control groups takes longer than all else that
 //! the making of a sandbox takes, and is the same for every sandbox but for its name. So it is done before
-//! anybody asks, for a name that the next sandbox gets. So are files, for a sandbox of the host's
-//! image with the usual limit, where these are promised to nobody.
+//! anybody asks, for a name that the next sandbox gets. So are the files and the root of a sandbox of
+//! the host's image with the usual limit, where files are promised to nobody.
 
 use std::os::fd::OwnedFd;
 
@@ -14,6 +14,7 @@ use rustix::{
 
 use super::{
     identity::Marks,
+    kill,
     under_way::{What, volume_of},
 };
 use crate::{
@@ -31,14 +32,6 @@ use crate::{
     },
 };
 
-/// What a body that waits has of files.
-#[derive(Debug, Default)]
-pub(super) enum Files {
-    #[default]
-    None,
-    There(DiskLimit, OwnedFd),
-}
-
 /// Says what is to be in a volume.
 pub(super) fn provide(
     name: VolumeName,
@@ -54,8 +47,8 @@ pub(super) fn provide(
     Wish::Provide(Provision { name, limit, had_files, image, on_disk })
 }
 
-/// How many may wait. The daemon wants fewer.
-const MOST: usize = 16;
+/// How many may wait. The daemon wants no more.
+const MOST: usize = 32;
 
 impl Spawner {
     /// Starts a body for a sandbox of this name, which nobody has asked for yet. It is answered when it
@@ -65,13 +58,13 @@ impl Spawner {
         ticket: u64,
         name: &str,
         max_processes: u32,
-        disk: DiskLimit,
+        disk: Option<DiskLimit>,
     ) {
-        let wish = match self.begin_waiting(name, max_processes) {
-            Err(broken) => return self.refuse_about_sandbox(ticket, broken),
-            Ok(()) => volume_of(name).filter(|_| self.shares_volumes()),
-        };
-        let Some(volume) = wish else {
+        if let Err(broken) = self.begin_waiting(name, max_processes) {
+            return self.refuse_about_sandbox(ticket, broken);
+        }
+        let disk = disk.filter(|_| self.shares_volumes());
+        let Some((volume, disk)) = volume_of(name).zip(disk) else {
             return self.answer_about_sandbox(ticket, SandboxAnswer::Done);
         };
         if let Some(sandboxes) = &mut self.sandboxes {
@@ -92,26 +85,49 @@ impl Spawner {
         if sandboxes.waiting.len() >= MOST {
             return Err(at(Errno::BUSY));
         }
-        let body = self.fork_body(name, max_processes, None)?;
-        if let Some(sandboxes) = &mut self.sandboxes {
-            sandboxes.waiting.insert(name.to_owned(), body);
-        }
+        let mut body = self.fork_body(name, max_processes, None)?;
+        let sandboxes = self.sandboxes.as_mut().ok_or_else(|| at(Errno::NOSYS))?;
+        // Without them it has them made when it is a sandbox's.
+        body.parts = sandboxes.folder.make_waiting(name, body.owners(sandboxes.daemon)).ok();
+        sandboxes.waiting.insert(name.to_owned(), body);
         Ok(())
     }
 
     /// The files of a body that waits are there, or will not be: then its sandbox gets others, or is
     /// told why not.
     pub(super) fn prepared(&mut self, name: &str, limit: DiskLimit, granted: Option<Granted>) {
-        if let Some(body) = self.sandboxes.as_mut().and_then(|all| all.waiting.get_mut(name)) {
-            if let Some(Granted::Files(files)) = granted {
-                body.files = Files::There(limit, files);
+        let furnished = match granted {
+            Some(Granted::Files(files)) => self.furnish_waiting(name, limit, &files),
+            Some(Granted::Removed) | None => Ok(()),
+        };
+        match furnished {
+            Ok(()) => self.settle(name, SandboxAnswer::Done),
+            Err(broken) => {
+                self.settle(name, SandboxAnswer::Failed { broken });
+                self.clear_files(name);
             }
-            return self.settle(name, SandboxAnswer::Done);
         }
-        // It has ended meanwhile.
-        let broken = Broken::at(Step::Fork)(Errno::SRCH);
-        self.settle(name, SandboxAnswer::Failed { broken });
-        self.clear_files(name);
+    }
+
+    /// Gives a body that waits a root. One that cannot have it has ended, or does so now.
+    fn furnish_waiting(
+        &mut self,
+        name: &str,
+        limit: DiskLimit,
+        files: &OwnedFd,
+    ) -> Result<(), Broken> {
+        let at = Broken::at(Step::Fork);
+        let body = self.sandboxes.as_ref().and_then(|all| all.waiting.get(name));
+        let furnished = self.furnish(body.ok_or_else(|| at(Errno::SRCH))?, files);
+        let sandboxes = self.sandboxes.as_mut().ok_or_else(|| at(Errno::NOSYS))?;
+        if let Err(errno) = furnished {
+            sandboxes.living.get(name).into_iter().for_each(|living| kill(name, living));
+            return Err(Broken::at(Step::Writable)(errno));
+        }
+        if let Some(body) = sandboxes.waiting.get_mut(name) {
+            body.furnished = Some(limit);
+        }
+        Ok(())
     }
 
     /// Removes what a killed server has left of a body that waited. One that was about to be that of a
