@@ -43,6 +43,28 @@ pub enum ErrorCode {
     PayloadTooLarge,
     /// The server is starting, stopping or cannot write.
     Unavailable,
+    /// The credential is valid and lacks a capability that this takes.
+    CapabilityDenied,
+    /// The token was valid and has ended.
+    TokenExpired,
+    /// The token is for a sandbox that was replaced by another.
+    BindingSuperseded,
+    /// The path is not one that a file can have, or not within reach of the token.
+    InvalidPath,
+    /// The file is not, or not any more, what the request was made for.
+    PreconditionFailed,
+    /// It stands in the way of something that is there.
+    Conflict,
+    /// There is nothing at the asked place.
+    RangeNotSatisfiable,
+    /// The sandbox's disk is full.
+    InsufficientStorage,
+    /// It is neither a file nor a folder.
+    NotRegular,
+    /// The sandbox is stopped or has failed.
+    SandboxNotReady,
+    /// The sandbox will be ready soon.
+    SandboxStarting,
 }
 
 /// Whether the same request may succeed later.
@@ -54,7 +76,7 @@ pub enum Retry {
 
 impl ErrorCode {
     /// Every code, in the order of the table.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 28] = [
         Self::Timeout,
         Self::Oom,
         Self::OutputLimit,
@@ -72,6 +94,17 @@ impl ErrorCode {
         Self::UnsupportedMediaType,
         Self::PayloadTooLarge,
         Self::Unavailable,
+        Self::CapabilityDenied,
+        Self::TokenExpired,
+        Self::BindingSuperseded,
+        Self::InvalidPath,
+        Self::PreconditionFailed,
+        Self::Conflict,
+        Self::RangeNotSatisfiable,
+        Self::InsufficientStorage,
+        Self::NotRegular,
+        Self::SandboxNotReady,
+        Self::SandboxStarting,
     ];
 
     /// Returns wire name, HTTP status and whether to try again: the whole table.
@@ -94,6 +127,17 @@ impl ErrorCode {
             Self::UnsupportedMediaType => ("UNSUPPORTED_MEDIA_TYPE", 415, Retry::Never),
             Self::PayloadTooLarge => ("PAYLOAD_TOO_LARGE", 413, Retry::Never),
             Self::Unavailable => ("UNAVAILABLE", 503, Retry::Later),
+            Self::CapabilityDenied => ("CAPABILITY_DENIED", 403, Retry::Never),
+            Self::TokenExpired => ("TOKEN_EXPIRED", 401, Retry::Never),
+            Self::BindingSuperseded => ("BINDING_SUPERSEDED", 409, Retry::Never),
+            Self::InvalidPath => ("INVALID_PATH", 400, Retry::Never),
+            Self::PreconditionFailed => ("PRECONDITION_FAILED", 412, Retry::Never),
+            Self::Conflict => ("CONFLICT", 409, Retry::Never),
+            Self::RangeNotSatisfiable => ("RANGE_NOT_SATISFIABLE", 416, Retry::Never),
+            Self::InsufficientStorage => ("INSUFFICIENT_STORAGE", 507, Retry::Never),
+            Self::NotRegular => ("NOT_REGULAR", 400, Retry::Never),
+            Self::SandboxNotReady => ("SANDBOX_NOT_READY", 409, Retry::Never),
+            Self::SandboxStarting => ("SANDBOX_STARTING", 423, Retry::Later),
         }
     }
 

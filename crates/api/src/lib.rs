@@ -8,3 +8,4 @@ pub mod errors;
 pub mod fathom;
 pub mod keys;
 pub mod ringfence;
+pub mod tokens;

@@ -11,6 +11,7 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, HeaderName, Uri, header::AUTHORIZATION, request::Parts},
 };
+use model::actor::Actor;
 use store::{
     Store, StoreError,
     keys::{ApiKey, KeyHash, KeyId, Revocation, Role},
@@ -100,7 +101,12 @@ impl Keyring {
 
     /// Returns whose key a request carries, or why it is nobody's.
     pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Caller, &'static str> {
-        let hash = Secret::hash_of(credential(headers)?);
+        self.holder(credential(headers)?)
+    }
+
+    /// Returns whose key this is.
+    pub(crate) fn holder(&self, secret: &str) -> Result<Caller, &'static str> {
+        let hash = Secret::hash_of(secret);
         let valid = self.inner.valid.read().unwrap_or_else(PoisonError::into_inner);
         let holder = valid.get(&hash).ok_or("the API key is not valid")?;
         Ok(Caller(Arc::clone(holder)))
@@ -131,6 +137,10 @@ impl Caller {
         &self.0.key.tenant
     }
 
+    pub(crate) fn actor(&self) -> &Actor {
+        &self.0.key.actor
+    }
+
     pub(crate) fn is_admin(&self) -> bool {
         self.0.key.role == Role::Admin
     }
@@ -158,7 +168,7 @@ impl FromRequestParts<App> for Caller {
 
 /// A caller who may manage keys.
 #[derive(Debug)]
-pub struct Admin;
+pub struct Admin(pub(crate) Caller);
 
 impl FromRequestParts<App> for Admin {
     type Rejection = ApiError;
@@ -166,7 +176,7 @@ impl FromRequestParts<App> for Admin {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let caller = Caller::from_request_parts(parts, app).await?;
         match caller.0.key.role {
-            Role::Admin => Ok(Self),
+            Role::Admin => Ok(Self(caller)),
             Role::Broker | Role::User => {
                 Err(ApiError::new(ErrorCode::Forbidden, "this takes a key with the role admin"))
             }
@@ -185,8 +195,13 @@ fn refuse_key_in_query(uri: &Uri) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// Tells whether a request carries any credential, good or bad.
+pub(crate) fn has_credential(headers: &HeaderMap) -> bool {
+    headers.contains_key(AUTHORIZATION) || headers.contains_key(X_API_KEY)
+}
+
 /// Returns the secret that a request carries. `Authorization` wins over `X-Api-Key`.
-fn credential(headers: &HeaderMap) -> Result<&str, &'static str> {
+pub(crate) fn credential(headers: &HeaderMap) -> Result<&str, &'static str> {
     const MISSING: &str = "send an API key as \"Authorization: Bearer KEY\" or \"X-Api-Key: KEY\"";
     let (name, scheme) = if headers.contains_key(AUTHORIZATION) {
         (AUTHORIZATION, Some("bearer"))

@@ -2,10 +2,11 @@
 
 use api::{fathom, keys as wire};
 use model::{
+    actor::{Actor, ActorKind},
     execution::{Execution, Freshness},
     limits::{AskedLimits, Limits},
 };
-use store::keys::{Actor, ActorKind, Role};
+use store::keys::Role;
 
 pub(crate) fn asked_limits(limits: fathom::AskedLimits) -> AskedLimits {
     AskedLimits {

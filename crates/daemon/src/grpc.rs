@@ -21,6 +21,7 @@ mod yaml;
 
 use engine::sandboxes::Sandboxes;
 
+use crate::tokens::Tokens;
 use door::Door;
 
 pub(crate) use call::{Entrance, Grpc, is_call};
@@ -32,6 +33,8 @@ pub(crate) use spec::HostPaths;
 pub struct Lifecycle {
     /// A server that keeps nothing has none.
     pub sandboxes: Option<Sandboxes>,
+    /// What signs the tokens of sandboxes. Without it there is no data plane.
+    pub tokens: Option<Tokens>,
     /// The Unix socket, beside the main port.
     pub socket: Option<Door>,
 }

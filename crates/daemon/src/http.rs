@@ -3,19 +3,22 @@
 mod health;
 mod keys;
 pub(crate) mod problem;
+mod tokens;
 
 use std::sync::Arc;
 
 use api::errors::ErrorCode;
 use axum::{Router, extract::DefaultBodyLimit};
-use engine::tasks::Tasks;
+use engine::{sandboxes::Sandboxes, tasks::Tasks};
 use tokio::sync::watch;
 
 use crate::{
     auth::{Caller, Keyring},
+    dataplane::{self, access::Plane},
     executor::Executor,
     metrics::Metrics,
     serve::{Phase, Settings},
+    tokens::Tokens,
     ws::{self, Origins, connection::Given},
 };
 
@@ -34,9 +37,20 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) phase: watch::Receiver<Phase>,
     pub(crate) tasks: Tasks,
+    /// A server that keeps nothing has none.
+    pub(crate) sandboxes: Option<Sandboxes>,
+    pub(crate) tokens: Option<Tokens>,
+    /// What every URL begins with that is handed out, without a slash at its end.
+    pub(crate) base_url: Arc<str>,
 }
 
 impl App {
+    /// Returns what rights to sandboxes are checked with, if there are any.
+    pub(crate) fn plane(&self) -> Option<Plane> {
+        let (sandboxes, tokens) = (self.sandboxes.clone()?, self.tokens.clone()?);
+        Some(Plane { sandboxes, tokens, keyring: self.keyring.clone() })
+    }
+
     pub(crate) fn given(&self, caller: Caller) -> Given {
         Given {
             caller,
@@ -52,7 +66,9 @@ pub(crate) fn router(app: App) -> Router {
     Router::new()
         .merge(health::router())
         .merge(keys::router())
+        .merge(tokens::router())
         .merge(ws::router())
+        .merge(dataplane::router(&app))
         .fallback(async || ApiError::new(ErrorCode::NotFound, "there is no such route"))
         .method_not_allowed_fallback(async || {
             ApiError::new(ErrorCode::MethodNotAllowed, "this route has other methods")

@@ -10,11 +10,12 @@ use std::{
 };
 
 use api::keys::{self as wire, CreateKey, CreatedKey, Key, KeyRole};
+use model::actor::{Actor, ActorKind};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest as _, Sha256};
 use store::{
     Store, StoreError,
-    keys::{Actor, ActorKind, ApiKey, KeyHash, KeyId, Revocation, Role},
+    keys::{ApiKey, KeyHash, KeyId, Revocation, Role},
 };
 
 use crate::{auth::Keyring, from_wire, to_wire};
@@ -120,11 +121,7 @@ impl NewKey {
     pub(crate) fn asked_for(request: CreateKey) -> Result<Self, KeyError> {
         let actor_id = request.actor.as_ref().map(|actor| actor.id.as_str());
         let texts = [Some(request.name.as_str()), request.tenant.as_deref(), actor_id];
-        for text in texts.into_iter().flatten() {
-            if text.is_empty() || text.len() > MAX_NAME_BYTES || text.contains(char::is_control) {
-                return Err(KeyError::Name);
-            }
-        }
+        texts.into_iter().flatten().try_for_each(check_name)?;
         let named = Self::named(&request.name, request.role.map_or(Role::User, from_wire::role))?;
         Ok(Self {
             tenant: request.tenant.unwrap_or(named.tenant),
@@ -145,6 +142,14 @@ impl NewKey {
             revoked_at: None,
         }
     }
+}
+
+/// Checks a name that is shown in tables and logs.
+pub(crate) fn check_name(name: &str) -> Result<(), KeyError> {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(char::is_control) {
+        return Err(KeyError::Name);
+    }
+    Ok(())
 }
 
 pub(crate) fn random_hex(bytes: usize) -> Result<String, KeyError> {

@@ -5,10 +5,12 @@
 pub mod auth;
 pub mod clock;
 pub mod config;
+pub mod dataplane;
 pub mod executor;
 mod from_wire;
 pub mod grpc;
 mod http;
+pub mod key_file;
 pub mod keys;
 pub mod logging;
 mod metrics;
@@ -16,4 +18,5 @@ mod node;
 pub mod run;
 pub mod serve;
 mod to_wire;
+pub mod tokens;
 pub mod ws;

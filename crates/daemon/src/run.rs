@@ -27,9 +27,11 @@ use crate::{
         door::{Door, Peers},
         socket::Socket,
     },
+    key_file::KeyFileError,
     keys::{self, KeyError},
-    node::{Node, NodeError},
+    node::Node,
     serve::serve,
+    tokens::Tokens,
 };
 
 /// What whoever started the server wants to know once it serves.
@@ -68,7 +70,7 @@ pub enum RunError {
     #[error("cannot start the engine")]
     Engine(#[from] EngineError),
     #[error(transparent)]
-    Node(#[from] NodeError),
+    KeyFile(#[from] KeyFileError),
     #[error("cannot take over the sandboxes of this node")]
     Sandboxes(#[from] SandboxError),
     #[error("the spawner is gone")]
@@ -131,7 +133,8 @@ pub async fn run(
     tracing::info!(%address, data = %config.data.display(), "serving");
     announce(&ready).map_err(RunError::Announce)?;
     let socket = open_door(agbox, &config)?;
-    let lifecycle = Lifecycle { sandboxes: sandboxes.clone(), socket };
+    let tokens = sandboxes.is_some().then(|| Tokens::open(&config.data)).transpose()?;
+    let lifecycle = Lifecycle { sandboxes: sandboxes.clone(), tokens, socket };
     let serving = serve(listener, engine.clone(), keyring, lifecycle, config.settings(), shutdown);
     let end = select! {
         () = serving => Ok(()),

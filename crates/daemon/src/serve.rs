@@ -116,6 +116,7 @@ pub async fn serve(
     let (set_phase, phase) = watch::channel(Phase::Serving);
     let tasks = Tasks::default();
     let settings = Arc::new(settings);
+    let Lifecycle { sandboxes, tokens: signer, socket } = lifecycle;
     let app = App {
         keyring,
         executor: executor.into(),
@@ -124,9 +125,11 @@ pub async fn serve(
         phase: phase.clone(),
         tasks: tasks.clone(),
         settings: Arc::clone(&settings),
+        sandboxes: sandboxes.clone(),
+        tokens: signer,
+        base_url: base_url(&listener, &settings),
     };
     let metrics = Arc::clone(&app.metrics);
-    let Lifecycle { sandboxes, socket } = lifecycle;
     let surface = Surface::new(sandboxes, tasks.clone(), phase.clone());
     let host_paths = HostPaths::Below(settings.host_paths.clone());
     let grpc = Grpc::new(app.keyring.clone(), host_paths, surface).await;
@@ -184,6 +187,15 @@ fn own_origins(listener: &TcpListener, settings: &Settings) -> Vec<String> {
         origins.push(format!("http://localhost:{}", address.port()));
     }
     origins
+}
+
+/// Returns what every URL begins with that is handed out.
+fn base_url(listener: &TcpListener, settings: &Settings) -> Arc<str> {
+    match (&settings.public_url, listener.local_addr()) {
+        (Some(url), _) => url.trim_end_matches('/').into(),
+        (None, Ok(address)) => format!("http://{address}").into(),
+        (None, Err(_)) => "".into(),
+    }
 }
 
 /// Returns scheme, host and port of a URL.

@@ -9,15 +9,18 @@ use api::{
         },
     },
     keys as wire,
+    tokens::{AccessShown, MintedToken},
 };
 use engine::posture::{CgroupVersion, Identity, Limits, Posture};
 use model::{
+    actor::{Actor, ActorKind},
     admission,
     execution::{Exit, Outcome, Status, StopReason},
+    reach::Reach,
 };
-use store::keys::{Actor, ActorKind, ApiKey, Role};
+use store::keys::{ApiKey, Role};
 
-use crate::{clock, executor::MemoryLimit};
+use crate::{clock, dataplane::access::Access, executor::MemoryLimit, tokens::mint::Minted};
 
 pub(crate) fn state(status: Status) -> State {
     match status {
@@ -116,6 +119,45 @@ pub(crate) fn key(key: &ApiKey) -> wire::Key {
         last_four: key.last_four.clone(),
         created_at: clock::text(key.created_at),
         revoked_at: key.revoked_at.map(clock::text),
+    }
+}
+
+/// Says what a right to a sandbox holds.
+pub(crate) fn access(access: &Access) -> AccessShown {
+    AccessShown {
+        sandbox_id: access.sandbox().to_string(),
+        actor: actor(access.actor()),
+        scope: access.capabilities().to_string(),
+        paths: paths(access.reach()),
+        expires_at: access.expires_at().map(clock::text),
+        credential_id: access.credential_id().to_owned(),
+    }
+}
+
+/// Says what was given out, and where it is good.
+pub(crate) fn minted(minted: &Minted, base_url: &str) -> MintedToken {
+    let claims = &minted.claims;
+    let dataplane_url = format!("{base_url}/dp/{}", claims.sandbox);
+    let lifetime = claims.expires_at.as_millis() - claims.issued_at.as_millis();
+    MintedToken {
+        token: minted.token.reveal().to_owned(),
+        token_type: "Bearer".to_owned(),
+        expires_at: clock::text(claims.expires_at.into()),
+        expires_in: u64::try_from(lifetime / 1000).unwrap_or(0),
+        scope: minted.scope.clone(),
+        paths: paths(&claims.reach),
+        sandbox_id: claims.sandbox.to_string(),
+        jti: claims.id.clone(),
+        http_base_url: format!("{dataplane_url}/v1"),
+        dataplane_url,
+    }
+}
+
+/// Names the folders that somebody is confined to, if he is.
+fn paths(reach: &Reach) -> Option<Vec<String>> {
+    match reach {
+        Reach::Everywhere => None,
+        Reach::Below(folders) => Some(folders.iter().map(ToString::to_string).collect()),
     }
 }
 

@@ -253,6 +253,16 @@ impl Sandboxes {
         found.ok_or(SandboxError::NotFound)
     }
 
+    /// Returns whose sandbox this is, unless it has come to its end.
+    pub async fn owner(&self, id: &SandboxId) -> Result<Option<Tenant>, SandboxError> {
+        let served = self.shared.living().get(id).map(|contact| contact.tenant.clone());
+        if served.is_some() {
+            return Ok(served);
+        }
+        let found = self.shared.store.sandbox(id).await?;
+        Ok(found.filter(|sandbox| !sandbox.life.phase.is_terminal()).map(|sandbox| sandbox.tenant))
+    }
+
     pub async fn list(&self, filter: Filter) -> Result<Page, SandboxError> {
         Ok(self.shared.store.sandboxes(filter).await?)
     }

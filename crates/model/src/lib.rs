@@ -3,7 +3,9 @@
 //! Nothing here does I/O, reads a clock, or knows the wire, the store or Linux.
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod actor;
 pub mod admission;
+pub mod capability;
 pub mod event;
 pub mod exec;
 pub mod execution;
@@ -13,7 +15,9 @@ pub mod image;
 pub mod life;
 pub mod limits;
 pub mod pools;
+pub mod reach;
 pub mod sandbox;
 pub mod spec;
+pub mod token;
 pub mod transition;
 pub mod units;

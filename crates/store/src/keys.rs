@@ -2,7 +2,7 @@
 
 use std::{fmt, time::SystemTime};
 
-use model::units::Timestamp;
+use model::{actor::Actor, units::Timestamp};
 
 /// Names a key. `key_…` on the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -57,32 +57,6 @@ impl Role {
 
     pub(crate) fn read(text: &str) -> Option<Self> {
         [Self::Admin, Self::Broker, Self::User].into_iter().find(|role| role.text() == text)
-    }
-}
-
-/// Who acts with a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Actor {
-    pub kind: ActorKind,
-    pub id: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ActorKind {
-    Human,
-    Agent,
-}
-
-impl ActorKind {
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Self::Human => "human",
-            Self::Agent => "agent",
-        }
-    }
-
-    pub(crate) fn read(text: &str) -> Option<Self> {
-        [Self::Human, Self::Agent].into_iter().find(|kind| kind.text() == text)
     }
 }
 

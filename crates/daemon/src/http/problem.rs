@@ -24,19 +24,35 @@ pub struct ApiError {
     code: ErrorCode,
     message: Cow<'static, str>,
     header: Option<(HeaderName, HeaderValue)>,
+    kind: Option<&'static str>,
+}
+
+/// What an answer says, for surfaces that say it in another shape.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(crate) code: ErrorCode,
+    pub(crate) message: Cow<'static, str>,
+    pub(crate) request_id: String,
+    /// What LangSmith's clients are to call it, if not what its code says.
+    pub(crate) kind: Option<&'static str>,
 }
 
 impl ApiError {
     pub(crate) fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), header: None }
+        Self { code, message: message.into(), header: None, kind: None }
     }
 
     pub(crate) fn with_header(self, name: HeaderName, value: HeaderValue) -> Self {
         Self { header: Some((name, value)), ..self }
     }
 
+    /// Says what LangSmith's clients are to call it, where they tell more apart than codes do.
+    pub(crate) fn with_kind(self, kind: &'static str) -> Self {
+        Self { kind: Some(kind), ..self }
+    }
+
     /// Our own failure: the cause goes to the log and not to the client.
-    fn internal(cause: &dyn std::error::Error) -> Self {
+    pub(crate) fn internal(cause: &dyn std::error::Error) -> Self {
         let source = cause.source();
         tracing::error!(error = %cause, ?source, "a request cannot be answered");
         Self::new(ErrorCode::InternalError, "the server failed; its log says more")
@@ -45,23 +61,25 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let request_id = random_hex(8).unwrap_or_default();
+        let request_id = format!("req_{}", random_hex(8).unwrap_or_default());
         let code = self.code.wire_name();
         tracing::debug!(request_id, code, reason = %self.message, "request refused");
         let status = StatusCode::from_u16(self.code.http_status())
             .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let error = ProblemDetail {
             code: code.into(),
-            message: self.message,
+            message: Cow::Borrowed(&*self.message),
             retryable: self.code.is_retryable(),
-            request_id: format!("req_{request_id}").into(),
+            request_id: Cow::Borrowed(&*request_id),
         };
         let mut response = (status, Json(Problem { error })).into_response();
+        let (code, message, kind) = (self.code, self.message, self.kind);
+        response.extensions_mut().insert(Told { code, message, request_id, kind });
         let headers = response.headers_mut();
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        if [StatusCode::SERVICE_UNAVAILABLE, StatusCode::LOCKED].contains(&status) {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if let Some((name, value)) = self.header {

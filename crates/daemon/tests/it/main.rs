@@ -24,4 +24,5 @@ mod scripted;
 mod secrets;
 mod shutdown;
 mod support;
+mod tokens;
 mod upgrade;

@@ -7,10 +7,13 @@ use std::{
 };
 
 use api::agbox::v1;
-use daemon::grpc::{
-    Lifecycle,
-    door::{Door, Peers},
-    socket,
+use daemon::{
+    grpc::{
+        Lifecycle,
+        door::{Door, Peers},
+        socket,
+    },
+    tokens::Tokens,
 };
 use engine::{
     Engine, Settings, images,
@@ -36,6 +39,7 @@ pub(crate) struct Sandboxed {
     pub(crate) daemon: Option<Daemon>,
     pub(crate) socket: PathBuf,
     pub(crate) sandboxes: Sandboxes,
+    pub(crate) tokens: Tokens,
     engine: Engine,
     spawner: SpawnerProcess,
     data: TempDir,
@@ -56,7 +60,8 @@ impl Drop for Sandboxed {
 pub(crate) fn door(folder: &TempDir, peers: Peers) -> (PathBuf, Lifecycle) {
     let path = folder.path().join(socket::BELOW_RUNTIME_DIRECTORY);
     let socket = socket::open(&path, None).unwrap();
-    (path, Lifecycle { socket: Some(Door::new(socket, peers).unwrap()), sandboxes: None })
+    let socket = Some(Door::new(socket, peers).unwrap());
+    (path, Lifecycle { socket, ..Lifecycle::default() })
 }
 
 /// Lets in whoever runs the tests.
@@ -92,10 +97,15 @@ impl Sandboxed {
         let sandboxes = engine.open_sandboxes(store, images, settings).await.unwrap();
         let peers = Peers::of(rustix::process::geteuid().as_raw(), group);
         let door = Some(Door::new(opened, peers).unwrap());
-        let lifecycle = Lifecycle { sandboxes: Some(sandboxes.clone()), socket: door };
+        let tokens = Tokens::new(&[9; 32]);
+        let lifecycle = Lifecycle {
+            sandboxes: Some(sandboxes.clone()),
+            tokens: Some(tokens.clone()),
+            socket: door,
+        };
         let (executor, scripted) = (engine.clone(), Scripted::default());
         let daemon = Daemon::start_all(executor, lifecycle, scripted, support::settings()).await;
-        Self { daemon: Some(daemon), socket, sandboxes, engine, spawner, data }
+        Self { daemon: Some(daemon), socket, sandboxes, tokens, engine, spawner, data }
     }
 
     pub(crate) fn daemon(&self) -> &Daemon {

@@ -2,14 +2,13 @@
 
 use std::time::SystemTime;
 
+use model::actor::{Actor, ActorKind};
 use tokio_postgres::Row;
 
 use super::session::Session;
 use crate::{
     StoreError,
-    keys::{
-        Actor, ActorKind, ApiKey, COLUMNS, KeyHash, KeyId, Revocation, Role, from_millis, millis,
-    },
+    keys::{ApiKey, COLUMNS, KeyHash, KeyId, Revocation, Role, from_millis, millis},
 };
 
 pub(super) async fn create(

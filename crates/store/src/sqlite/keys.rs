@@ -2,13 +2,12 @@
 
 use std::time::SystemTime;
 
+use model::actor::{Actor, ActorKind};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Row, params};
 
 use crate::{
     StoreError,
-    keys::{
-        Actor, ActorKind, ApiKey, COLUMNS, KeyHash, KeyId, Revocation, Role, from_millis, millis,
-    },
+    keys::{ApiKey, COLUMNS, KeyHash, KeyId, Revocation, Role, from_millis, millis},
 };
 
 pub(super) fn create(

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use model::actor::{Actor, ActorKind};
+
 use super::Place;
 use crate::{
     Store, StoreError,
-    keys::{Actor, ActorKind, ApiKey, KeyHash, KeyId, Revocation, Role},
+    keys::{ApiKey, KeyHash, KeyId, Revocation, Role},
 };
 
 fn at(seconds: u64) -> SystemTime {

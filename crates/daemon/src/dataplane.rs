@@ -1,0 +1,39 @@
+//! The data plane: everything under `/dp/{sandbox_id}`, for whoever shows a right to that sandbox.
+//!
+//! [`routes::Routes`] is the only way to a route here. A route says what it needs, and the gate in
+//! front of it checks that before the handler is called: a handler that gets an [`access::Access`]
+//! has been let in.
+
+pub mod access;
+mod errors;
+mod gate;
+pub mod refusal;
+pub mod routes;
+mod shape;
+mod who;
+
+#[cfg(test)]
+mod tests;
+
+use axum::Router;
+
+use crate::http::App;
+use routes::{Listed, Routes};
+
+/// Every route of the data plane. Each module beside this one adds its own.
+fn all() -> Routes {
+    Routes::default().and(who::routes())
+}
+
+/// Returns the routes for a server that has sandboxes; others have none.
+pub(crate) fn router(app: &App) -> Router<App> {
+    match app.plane() {
+        Some(plane) => all().router(&plane),
+        None => Router::new(),
+    }
+}
+
+/// Lists every route with what it needs and which credentials it takes.
+pub fn list() -> Vec<Listed> {
+    all().list()
+}

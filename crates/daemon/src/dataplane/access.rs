@@ -1,0 +1,301 @@
+//! The right to use a sandbox: how it is shown, what it holds, when it ends.
+
+use std::{
+    future,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use api::errors::ErrorCode;
+use axum::{extract::FromRequestParts, http::request::Parts};
+use engine::sandboxes::Sandboxes;
+use model::{
+    actor::Actor,
+    capability::{Capabilities, Capability},
+    ids::{SandboxId, Tenant},
+    reach::Reach,
+    token::{Claims, Generation, LEEWAY},
+};
+use tokio::{select, sync::watch, time::sleep};
+
+use super::refusal::Refusal;
+use crate::{
+    auth::{Caller, Keyring},
+    clock,
+    http::{App, problem::ApiError},
+    tokens::Tokens,
+};
+
+/// How long before the end of a token a stream is warned.
+const WARNING: Duration = Duration::from_mins(1);
+/// The time of day may be set while somebody waits for it.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The checked right of one request. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Access(Arc<Right>);
+
+#[derive(Debug)]
+struct Right {
+    sandboxes: Sandboxes,
+    sandbox: SandboxId,
+    tenant: Tenant,
+    actor: Actor,
+    capabilities: Capabilities,
+    reach: Reach,
+    proof: Proof,
+}
+
+/// What the right was shown by.
+#[derive(Debug)]
+enum Proof {
+    Token(Claims),
+    Key(Caller),
+}
+
+/// Why a right is not there any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Expired,
+    Revoked,
+}
+
+impl Access {
+    /// Returns the sandboxes of this server, among which the one is that this right is for.
+    pub fn sandboxes(&self) -> &Sandboxes {
+        &self.0.sandboxes
+    }
+
+    pub fn sandbox(&self) -> &SandboxId {
+        &self.0.sandbox
+    }
+
+    pub fn tenant(&self) -> &Tenant {
+        &self.0.tenant
+    }
+
+    /// Returns on whose behalf the request is made.
+    pub fn actor(&self) -> &Actor {
+        &self.0.actor
+    }
+
+    /// Returns the key that acts for him.
+    pub fn key_id(&self) -> &str {
+        match &self.0.proof {
+            Proof::Token(claims) => &claims.key,
+            Proof::Key(caller) => &caller.key_id().0,
+        }
+    }
+
+    /// Returns what the credential is called in logs: `jti` of a token, id of a key.
+    pub fn credential_id(&self) -> &str {
+        match &self.0.proof {
+            Proof::Token(claims) => &claims.id,
+            Proof::Key(caller) => &caller.key_id().0,
+        }
+    }
+
+    pub fn capabilities(&self) -> Capabilities {
+        self.0.capabilities
+    }
+
+    /// Checks a capability beyond what the route needs.
+    pub fn require(&self, needed: Capability) -> Result<(), Refusal> {
+        require(self.0.capabilities, Some(needed))
+    }
+
+    /// Returns which files may be used.
+    pub fn reach(&self) -> &Reach {
+        &self.0.reach
+    }
+
+    /// Returns when the right ends by itself; a key's does not.
+    pub fn expires_at(&self) -> Option<SystemTime> {
+        match &self.0.proof {
+            Proof::Token(claims) => Some(claims.expires_at.into()),
+            Proof::Key(_) => None,
+        }
+    }
+
+    /// Returns when a stream is to be warned that the right ends soon, which may be at once.
+    pub async fn until_expiring(&self) {
+        match self.expires_at() {
+            Some(end) => until(end.checked_sub(WARNING).unwrap_or(end)).await,
+            None => future::pending().await,
+        }
+    }
+
+    /// Returns when a stream must be cut.
+    pub async fn until_ended(&self) -> Ended {
+        let expired = async {
+            match self.expires_at() {
+                Some(end) => until(end + LEEWAY).await,
+                None => future::pending().await,
+            }
+        };
+        let revoked = async {
+            match &self.0.proof {
+                Proof::Key(caller) => turned(caller.revoked()).await,
+                Proof::Token(_) => future::pending().await,
+            }
+        };
+        select! {
+            () = expired => Ended::Expired,
+            () = revoked => Ended::Revoked,
+        }
+    }
+}
+
+/// Returns when the watched value is true. Nobody can take back a key whose keyring is gone.
+async fn turned(mut revoked: watch::Receiver<bool>) {
+    if revoked.wait_for(|revoked| *revoked).await.is_err() {
+        future::pending::<()>().await;
+    }
+}
+
+async fn until(time: SystemTime) {
+    while let Ok(left) = time.duration_since(clock::now()) {
+        // At the very moment nothing is left, and it must not be waited for without end.
+        sleep(left.min(LOOK_AGAIN).max(Duration::from_millis(1))).await;
+    }
+}
+
+impl FromRequestParts<App> for Access {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, ApiError> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(no_gate)
+    }
+}
+
+/// A connection whose right is shown by its first frame, if it was not by the request.
+#[derive(Clone, Debug)]
+pub struct Unproven {
+    plane: Plane,
+    sandbox: SandboxId,
+    least: Capability,
+    shown: Option<Access>,
+}
+
+impl Unproven {
+    pub(super) fn new(
+        plane: Plane,
+        sandbox: SandboxId,
+        least: Capability,
+        shown: Option<Access>,
+    ) -> Self {
+        Self { plane, sandbox, least, shown }
+    }
+
+    /// Returns the right that came with the request.
+    pub fn shown(&self) -> Option<&Access> {
+        self.shown.as_ref()
+    }
+
+    /// Checks the token of the first frame.
+    pub async fn prove(&self, token: &str) -> Result<Access, Refusal> {
+        self.plane.by_token(token, Some(&self.sandbox), Some(self.least)).await
+    }
+
+    /// Checks the token of a later frame, which has to be of the same actor.
+    pub async fn renew(&self, held: &Access, token: &str) -> Result<Access, Refusal> {
+        let access = self.prove(token).await?;
+        if access.actor() == held.actor() { Ok(access) } else { Err(Refusal::Invalid) }
+    }
+}
+
+impl FromRequestParts<App> for Unproven {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, ApiError> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(no_gate)
+    }
+}
+
+/// Only a mistake of ours puts a handler where no gate is, or behind the gate of another kind.
+fn no_gate() -> ApiError {
+    tracing::error!("a handler of the data plane is not behind the gate that it needs");
+    ApiError::new(ErrorCode::InternalError, "the server failed; its log says more")
+}
+
+/// What rights are checked with. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Plane {
+    pub(crate) sandboxes: Sandboxes,
+    pub(crate) tokens: Tokens,
+    pub(crate) keyring: Keyring,
+}
+
+impl Plane {
+    /// Checks a token for a request to this sandbox; without one the path names none.
+    pub(super) async fn by_token(
+        &self,
+        token: &str,
+        sandbox: Option<&SandboxId>,
+        needed: Option<Capability>,
+    ) -> Result<Access, Refusal> {
+        let claims = self.tokens.read(token).map_err(|reason| {
+            tracing::debug!(%reason, "a token is not genuine");
+            Refusal::Invalid
+        })?;
+        let sandbox = sandbox.ok_or(Refusal::OtherSandbox)?;
+        claims.check(clock::timestamp(), sandbox, generation_of(sandbox)).inspect_err(
+            |refusal| tracing::info!(token = claims.id, %sandbox, %refusal, "token refused"),
+        )?;
+        require(claims.capabilities, needed)?;
+        let tenant = self.owner(sandbox).await?;
+        Ok(Access(Arc::new(Right {
+            sandboxes: self.sandboxes.clone(),
+            sandbox: sandbox.clone(),
+            tenant,
+            actor: claims.actor.clone(),
+            capabilities: claims.capabilities,
+            reach: claims.reach.clone(),
+            proof: Proof::Token(claims),
+        })))
+    }
+
+    /// Checks an API key for a request to this sandbox.
+    pub(super) async fn by_key(
+        &self,
+        key: &str,
+        sandbox: Option<&SandboxId>,
+        needed: Option<Capability>,
+    ) -> Result<Access, Refusal> {
+        let caller = self.keyring.holder(key).map_err(|_reason| Refusal::Invalid)?;
+        let sandbox = sandbox.ok_or(Refusal::NotFound)?;
+        let tenant = self.owner(sandbox).await?;
+        if tenant.as_str() != caller.tenant() {
+            return Err(Refusal::NotFound);
+        }
+        let actor = caller.actor().clone();
+        let capabilities = Capabilities::usual(actor.kind);
+        require(capabilities, needed)?;
+        Ok(Access(Arc::new(Right {
+            sandboxes: self.sandboxes.clone(),
+            sandbox: sandbox.clone(),
+            tenant,
+            actor,
+            capabilities,
+            reach: Reach::Everywhere,
+            proof: Proof::Key(caller),
+        })))
+    }
+
+    async fn owner(&self, sandbox: &SandboxId) -> Result<Tenant, Refusal> {
+        let owner = self.sandboxes.owner(sandbox).await.map_err(Refusal::Unclear)?;
+        owner.ok_or(Refusal::NotFound)
+    }
+}
+
+/// Returns which of its scope's sandboxes this one is. So far each is the only one.
+pub(crate) fn generation_of(_sandbox: &SandboxId) -> Generation {
+    Generation::FIRST
+}
+
+fn require(held: Capabilities, needed: Option<Capability>) -> Result<(), Refusal> {
+    match needed {
+        Some(needed) if !held.allows(needed) => Err(Refusal::Denied(needed)),
+        Some(_) | None => Ok(()),
+    }
+}

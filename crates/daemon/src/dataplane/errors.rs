@@ -1,0 +1,69 @@
+//! What the engine refuses, as answers of the data plane.
+
+use api::errors::ErrorCode;
+use engine::sandboxes::SandboxError;
+use model::sandbox::Refusal;
+
+use crate::http::problem::ApiError;
+
+impl From<SandboxError> for ApiError {
+    fn from(error: SandboxError) -> Self {
+        match code(&error) {
+            ErrorCode::InternalError => Self::internal(&error),
+            code => {
+                let told = Self::new(code, error.to_string());
+                if matches!(error, SandboxError::ExecNotFound) {
+                    return told.with_kind("CommandNotFound");
+                }
+                told
+            }
+        }
+    }
+}
+
+/// Returns the code for what the engine says.
+pub(super) fn code(error: &SandboxError) -> ErrorCode {
+    match error {
+        SandboxError::NotFound
+        | SandboxError::ExecNotFound
+        | SandboxError::Refused(Refusal::Gone) => ErrorCode::NotFound,
+        SandboxError::AlreadyExists | SandboxError::ExecExists | SandboxError::ExecEnded => {
+            ErrorCode::Conflict
+        }
+        SandboxError::Refused(Refusal::NotYet(_)) => ErrorCode::SandboxStarting,
+        SandboxError::Refused(
+            Refusal::WrongPhase(_)
+            | Refusal::Failed
+            | Refusal::InUse
+            | Refusal::ExecExists
+            | Refusal::ExecNotRunning,
+        ) => ErrorCode::SandboxNotReady,
+        SandboxError::OutOfRange { .. } => ErrorCode::RangeNotSatisfiable,
+        SandboxError::Invalid(_) => ErrorCode::InvalidRequest,
+        SandboxError::Unavailable(_) => ErrorCode::Unavailable,
+        SandboxError::Image(_) | SandboxError::BrokenOff | SandboxError::Store(_) => {
+            ErrorCode::InternalError
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::life::Phase;
+
+    use super::*;
+
+    #[test]
+    fn a_sandbox_that_will_be_ready_is_told_from_one_that_will_not() {
+        let rows = [
+            (Refusal::NotYet(Phase::Provisioning), ErrorCode::SandboxStarting),
+            (Refusal::WrongPhase(Phase::Stopped), ErrorCode::SandboxNotReady),
+            (Refusal::Failed, ErrorCode::SandboxNotReady),
+            (Refusal::Gone, ErrorCode::NotFound),
+        ];
+        for (refusal, expected) in rows {
+            assert_eq!(code(&SandboxError::Refused(refusal)), expected, "{refusal:?}");
+        }
+        assert_eq!(code(&SandboxError::BrokenOff), ErrorCode::InternalError);
+    }
+}

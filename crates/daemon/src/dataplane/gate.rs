@@ -1,0 +1,106 @@
+//! The gate in front of each route: who comes, and may he.
+
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use model::ids::SandboxId;
+
+use super::{
+    access::{Plane, Unproven},
+    refusal::Refusal,
+    routes::{Credentials, Needs, Route, Spelling},
+    shape::{self, Shape},
+};
+use crate::{auth, http::problem::ApiError};
+
+/// What stands in front of one route.
+#[derive(Clone, Debug)]
+pub(super) struct Gate {
+    plane: Plane,
+    needs: Needs,
+    credentials: Credentials,
+    shape: Shape,
+    path: &'static str,
+}
+
+impl Gate {
+    pub(super) fn new(plane: Plane, route: &Route, credentials: Credentials) -> Self {
+        let shape = match route.spelling {
+            Spelling::Session | Spelling::Endpoint => Shape::Envelope,
+            Spelling::LangSmith => Shape::Detail,
+        };
+        Self { plane, needs: route.needs, credentials, shape, path: route.path }
+    }
+
+    /// Checks a request; leaves with it what its handler is to know.
+    async fn admit(&self, request: &mut Request) -> Result<(), Refusal> {
+        let sandbox = sandbox_of(request.uri().path());
+        let least = match self.needs {
+            Needs::InBand(least) => Some(least),
+            Needs::Capability(_) | Needs::Credential => None,
+        };
+        if let Some(least) = least
+            && !auth::has_credential(request.headers())
+        {
+            let sandbox = sandbox.ok_or(Refusal::NotFound)?;
+            let unproven = Unproven::new(self.plane.clone(), sandbox, least, None);
+            request.extensions_mut().insert(unproven);
+            return Ok(());
+        }
+        let credential = auth::credential(request.headers());
+        let credential = credential.map_err(|_reason| Refusal::Missing)?;
+        // No key has a dot in it and every token has two.
+        let is_key = self.credentials == Credentials::TokenOrKey && !credential.contains('.');
+        let needed = self.needs.capability();
+        let access = if is_key {
+            self.plane.by_key(credential, sandbox.as_ref(), needed).await?
+        } else {
+            self.plane.by_token(credential, sandbox.as_ref(), needed).await?
+        };
+        let sandbox = access.sandbox().clone();
+        // Not the path that was asked for: names of files are the user's own.
+        let (credential, route) = (access.credential_id(), self.path);
+        tracing::debug!(%sandbox, credential, route, "let in");
+        match least {
+            Some(least) => {
+                let unproven = Unproven::new(self.plane.clone(), sandbox, least, Some(access));
+                request.extensions_mut().insert(unproven);
+            }
+            None => drop(request.extensions_mut().insert(access)),
+        }
+        Ok(())
+    }
+}
+
+/// Lets a request through to its handler, or answers it.
+pub(super) async fn enter(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    let answer = match gate.admit(&mut request).await {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => ApiError::from(refusal).into_response(),
+    };
+    shape::of(gate.shape, answer)
+}
+
+/// Returns the sandbox that a path of the data plane names. The path is taken as it was sent: an id
+/// has no character that need be written in another way.
+fn sandbox_of(path: &str) -> Option<SandboxId> {
+    path.strip_prefix("/dp/")?.split('/').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sandbox_is_named_by_the_path_as_it_was_sent() {
+        let id = SandboxId::from_random([5; 16]);
+        assert_eq!(sandbox_of(&format!("/dp/{id}/v1/exec")), Some(id.clone()));
+        assert_eq!(sandbox_of(&format!("/dp/{id}")), Some(id.clone()));
+        let escaped = id.as_str().replacen('b', "%62", 1);
+        for other in [format!("/dp/{escaped}/ws"), "/dp//x".into(), format!("/DP/{id}/ws")] {
+            assert_eq!(sandbox_of(&other), None, "{other}");
+        }
+    }
+}

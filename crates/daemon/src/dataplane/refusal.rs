@@ -1,0 +1,94 @@
+//! Why somebody is not let into a sandbox, as an answer and as the end of a WebSocket.
+
+use std::borrow::Cow;
+
+use api::errors::ErrorCode;
+use engine::sandboxes::SandboxError;
+use model::{capability::Capability, token::TokenRefusal};
+
+use super::errors;
+use crate::http::problem::ApiError;
+
+/// Why a right to a sandbox is not there.
+#[derive(Debug)]
+pub enum Refusal {
+    /// No credential came, or more than one.
+    Missing,
+    /// It is not genuine, or not good here and now. Nobody is told which of these.
+    Invalid,
+    /// A genuine token of another sandbox: an answer says no more than [`Self::Invalid`] does.
+    OtherSandbox,
+    /// A genuine token that has ended.
+    Expired,
+    /// A good token for a sandbox that was replaced by another.
+    Superseded,
+    Denied(Capability),
+    /// Nobody has such a sandbox, or somebody else has.
+    NotFound,
+    /// It cannot be told.
+    Unclear(SandboxError),
+}
+
+impl From<TokenRefusal> for Refusal {
+    fn from(refusal: TokenRefusal) -> Self {
+        match refusal {
+            TokenRefusal::OtherSandbox => Self::OtherSandbox,
+            TokenRefusal::Expired => Self::Expired,
+            TokenRefusal::NotYet | TokenRefusal::TooLong => Self::Invalid,
+            TokenRefusal::StaleGeneration => Self::Superseded,
+        }
+    }
+}
+
+impl Refusal {
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Missing | Self::Invalid | Self::OtherSandbox => ErrorCode::Unauthenticated,
+            Self::Expired => ErrorCode::TokenExpired,
+            Self::Superseded => ErrorCode::BindingSuperseded,
+            Self::Denied(_) => ErrorCode::CapabilityDenied,
+            Self::NotFound => ErrorCode::NotFound,
+            Self::Unclear(error) => errors::code(error),
+        }
+    }
+
+    /// Returns what a person is told, with what to do next.
+    pub fn message(&self) -> Cow<'static, str> {
+        match self {
+            Self::Missing => {
+                "send one credential as \"Authorization: Bearer TOKEN\" or \"X-Api-Key: TOKEN\""
+                    .into()
+            }
+            Self::Invalid | Self::OtherSandbox => {
+                "the credential is not valid for this sandbox; ask for a new token".into()
+            }
+            Self::Expired => "the token has expired; ask for a new one".into(),
+            Self::Superseded => "the sandbox was replaced by another; ask for a new token".into(),
+            Self::Denied(capability) => {
+                format!("{capability} is not granted; ask for a token with it").into()
+            }
+            Self::NotFound => "there is no such sandbox".into(),
+            Self::Unclear(_) => "whose sandbox this is cannot be told now; try again".into(),
+        }
+    }
+
+    /// Returns the code with which a WebSocket is closed that has been opened already.
+    pub fn close_code(&self) -> u16 {
+        match self {
+            Self::Missing | Self::Invalid | Self::Expired => 4401,
+            Self::OtherSandbox | Self::Denied(_) => 4403,
+            Self::NotFound => 4404,
+            Self::Superseded => 4409,
+            Self::Unclear(_) => 1011,
+        }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Unclear(error) => error.into(),
+            refusal => Self::new(refusal.code(), refusal.message()),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Refusals in the shape that the clients of a route read.
+
+use api::errors::ErrorCode;
+use axum::{
+    Json,
+    http::{HeaderMap, StatusCode, header::CONTENT_LENGTH},
+    response::{IntoResponse as _, Response},
+};
+use serde_json::json;
+
+use crate::http::problem::Told;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// `{"error": {"code", "message", "retryable", "request_id"}}`
+    Envelope,
+    /// `{"detail": {"error", "message", "error_id"}}`, as LangSmith's clients read it.
+    Detail,
+}
+
+/// Gives an answer its shape. Only what an [`crate::http::problem::ApiError`] said is changed.
+pub(super) fn of(shape: Shape, answer: Response) -> Response {
+    match (shape, answer.extensions().get::<Told>().cloned()) {
+        (Shape::Envelope, _) | (Shape::Detail, None) => answer,
+        (Shape::Detail, Some(told)) => detail(told, &answer),
+    }
+}
+
+fn detail(told: Told, answer: &Response) -> Response {
+    let (kind, status) = kind(told.code);
+    let error = told.kind.unwrap_or(kind);
+    let body = json!({
+        "detail": {"error": error, "message": told.message, "error_id": told.request_id},
+    });
+    let status = status.unwrap_or(answer.status());
+    let mut headers: HeaderMap = answer.headers().clone();
+    headers.remove(CONTENT_LENGTH);
+    let mut answer = (status, headers, Json(body)).into_response();
+    answer.extensions_mut().insert(told);
+    answer
+}
+
+/// Returns how LangSmith's clients call it, and under which status they know it, if that differs.
+/// They take 502, 503 and 504 for something that passes, and try again.
+fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
+    match code {
+        ErrorCode::SandboxStarting => ("ServiceUnavailable", Some(StatusCode::SERVICE_UNAVAILABLE)),
+        ErrorCode::SandboxNotReady => ("NotReady", Some(StatusCode::BAD_REQUEST)),
+        ErrorCode::Unavailable | ErrorCode::SandboxOverloaded => ("ServiceUnavailable", None),
+        ErrorCode::Unauthenticated | ErrorCode::TokenExpired | ErrorCode::BindingSuperseded => {
+            ("Unauthenticated", None)
+        }
+        ErrorCode::Forbidden | ErrorCode::CapabilityDenied => ("PermissionDenied", None),
+        ErrorCode::NotFound | ErrorCode::UnknownExecution => ("NotFound", None),
+        ErrorCode::InvalidRequest
+        | ErrorCode::InvalidPath
+        | ErrorCode::NotRegular
+        | ErrorCode::LanguageNotSupported
+        | ErrorCode::MethodNotAllowed
+        | ErrorCode::UnsupportedVersion
+        | ErrorCode::UnsupportedMediaType
+        | ErrorCode::PayloadTooLarge => ("ValidationError", None),
+        ErrorCode::Conflict | ErrorCode::PreconditionFailed => ("Conflict", None),
+        ErrorCode::RangeNotSatisfiable => ("RangeNotSatisfiable", None),
+        ErrorCode::InsufficientStorage => ("WriteError", None),
+        ErrorCode::Timeout => ("Timeout", None),
+        ErrorCode::Oom
+        | ErrorCode::OutputLimit
+        | ErrorCode::InternalError
+        | ErrorCode::NetworkError => ("InternalError", None),
+    }
+}

@@ -1,0 +1,185 @@
+//! Tokens of sandboxes: signed here, checked here, nowhere else.
+//!
+//! They are JSON Web Tokens with HMAC-SHA-256. Every sandbox has a key of its own, derived from the
+//! master key, the sandbox's id and the epoch of its key. Whoever signs is whoever checks, so that
+//! nothing in a token chooses how it is checked: its header has to be, byte for byte, the one that
+//! we would have written.
+
+mod claims;
+mod header;
+pub(crate) mod mint;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    path::Path,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use aws_lc_rs::{
+    hkdf::{HKDF_SHA256, Prk, Salt},
+    hmac::{self, HMAC_SHA256},
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use model::{ids::SandboxId, token::Claims};
+
+use crate::key_file::{self, KeyFileError};
+
+/// No token is longer. It has to fit into a header beside others.
+pub const MAX_BYTES: usize = 4 << 10;
+/// The characters that 32 bytes take.
+const SIGNATURE: usize = 43;
+/// Keys of sandboxes that are kept; each takes about 1 KiB.
+const MAX_KEYS: usize = 4096;
+/// Keeps these keys apart from all others that may be derived from the same master key.
+const PURPOSE: &[u8] = b"ringfence sandbox token";
+
+/// Signs and checks tokens. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub struct Tokens {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    master: Prk,
+    /// By their name. Only keys of genuine tokens are in it, so that strangers cannot fill it.
+    keys: RwLock<HashMap<String, Arc<hmac::Key>>>,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tokens(…)")
+    }
+}
+
+/// A token, for the one who may see it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// Returns the token itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// Why a text is no token of ours. Clients are not told which; the log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotGenuine {
+    #[error("its form is not that of a token")]
+    Form,
+    #[error("its header is not one of ours")]
+    Header,
+    #[error("its key is not in use")]
+    Key,
+    #[error("its signature is wrong")]
+    Signature,
+    #[error("its claims are not understood")]
+    Claims,
+}
+
+/// Why no token is made of these claims.
+#[derive(Debug, thiserror::Error)]
+pub enum SignError {
+    #[error("the token would be longer than {MAX_BYTES} bytes: name fewer or shorter paths")]
+    TooLong,
+    #[error("the claims cannot be written")]
+    Claims(#[source] serde_json::Error),
+}
+
+impl Tokens {
+    /// Reads the master key of this data directory; at the first start it is made up.
+    pub fn open(data: &Path) -> Result<Self, KeyFileError> {
+        let path = data.join("tokens.key");
+        Ok(Self::new(&key_file::open(&path, "which ends all tokens that were given out")?))
+    }
+
+    pub fn new(master: &[u8; key_file::LENGTH]) -> Self {
+        let master = Salt::new(HKDF_SHA256, PURPOSE).extract(master);
+        Self { inner: Arc::new(Inner { master, keys: RwLock::default() }) }
+    }
+
+    /// Signs claims with the key of their sandbox.
+    pub fn sign(&self, claims: &Claims) -> Result<Token, SignError> {
+        let epoch = epoch_of(&claims.sandbox);
+        let name = header::key_name(&claims.sandbox, epoch);
+        let key = self.known(&name).unwrap_or_else(|| {
+            let key = Arc::new(self.derive(&claims.sandbox, epoch));
+            self.remember(name.clone(), &key);
+            key
+        });
+        let payload = claims::write(claims).map_err(SignError::Claims)?;
+        let mut token = URL_SAFE_NO_PAD.encode(header::write(&name));
+        token.push('.');
+        URL_SAFE_NO_PAD.encode_string(payload, &mut token);
+        let signature = hmac::sign(&key, token.as_bytes());
+        token.push('.');
+        URL_SAFE_NO_PAD.encode_string(signature, &mut token);
+        if token.len() > MAX_BYTES { Err(SignError::TooLong) } else { Ok(Token(token)) }
+    }
+
+    /// Returns what a token says, if we have signed it. Whether that still holds is for
+    /// [`Claims::check`]. Cheap things are looked at first.
+    pub fn read(&self, token: &str) -> Result<Claims, NotGenuine> {
+        if token.len() > MAX_BYTES {
+            return Err(NotGenuine::Form);
+        }
+        let (signed, signature) = token.rsplit_once('.').ok_or(NotGenuine::Form)?;
+        let (header, payload) = signed.split_once('.').ok_or(NotGenuine::Form)?;
+        if signature.len() != SIGNATURE || payload.contains('.') {
+            return Err(NotGenuine::Form);
+        }
+        let header = header::read(header).ok_or(NotGenuine::Header)?;
+        if header.epoch != epoch_of(&header.sandbox) {
+            return Err(NotGenuine::Key);
+        }
+        let decoded = URL_SAFE_NO_PAD.decode(signature).map_err(|_not_base64| NotGenuine::Form)?;
+        let known = self.known(&header.key_name);
+        let is_known = known.is_some();
+        let key = known.unwrap_or_else(|| Arc::new(self.derive(&header.sandbox, header.epoch)));
+        // Takes the same time wherever the first difference is.
+        hmac::verify(&key, signed.as_bytes(), &decoded).map_err(|_forged| NotGenuine::Signature)?;
+        if !is_known {
+            self.remember(header.key_name, &key);
+        }
+        let payload = URL_SAFE_NO_PAD.decode(payload).map_err(|_not_base64| NotGenuine::Claims)?;
+        let claims = claims::read(&payload).ok_or(NotGenuine::Claims)?;
+        if claims.sandbox == header.sandbox { Ok(claims) } else { Err(NotGenuine::Claims) }
+    }
+
+    fn derive(&self, sandbox: &SandboxId, epoch: u32) -> hmac::Key {
+        let info = [sandbox.as_str().as_bytes(), &epoch.to_be_bytes()];
+        // It fails if more than 255 blocks are asked for, and one is.
+        let derived = self.inner.master.expand(&info, HMAC_SHA256);
+        derived.expect("one block can always be derived").into()
+    }
+
+    fn known(&self, name: &str) -> Option<Arc<hmac::Key>> {
+        let keys = self.inner.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.get(name).cloned()
+    }
+
+    /// At the bound all are forgotten: deriving one again takes microseconds.
+    fn remember(&self, name: String, key: &Arc<hmac::Key>) {
+        let mut keys = self.inner.keys.write().unwrap_or_else(PoisonError::into_inner);
+        if keys.len() >= MAX_KEYS {
+            keys.clear();
+        }
+        keys.insert(name, Arc::clone(key));
+    }
+}
+
+/// Returns which of a sandbox's keys is in use. Raising it ends all tokens of the sandbox at once.
+/// So far every sandbox has had one key only.
+fn epoch_of(_sandbox: &SandboxId) -> u32 {
+    1
+}
+
+#[cfg(test)]
+mod tests;
