@@ -55,6 +55,8 @@ enum Command {
     Image(commands::image::Image),
     /// Create, list and revoke API keys.
     Key(commands::key::Key),
+    /// Give out tokens that open one sandbox for a few minutes.
+    Token(commands::token::Token),
     /// Say what this machine can do, what is missing, and the fix.
     Doctor(commands::doctor::Doctor),
 }
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Command::Logs(logs) => logs.run(),
         Command::Image(image) => image.run(),
         Command::Key(key) => key.run(),
+        Command::Token(token) => token.run(),
         Command::Doctor(doctor) => doctor.run(),
     };
     done.unwrap_or_else(|error| {

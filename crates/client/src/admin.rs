@@ -1,6 +1,11 @@
-//! Managing keys over the admin routes.
+//! Managing keys, and giving out tokens, over the admin routes.
 
-use api::keys::{Actor, ActorKind, CreateKey, CreatedKey, Key, KeyList, KeyRole};
+use std::time::Duration;
+
+use api::{
+    keys::{Actor, ActorKind, CreateKey, CreatedKey, Key, KeyList, KeyRole},
+    tokens::{MintToken, MintedToken},
+};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
     Method, Request,
@@ -34,6 +39,33 @@ pub struct NewKey {
     pub agent: Option<String>,
 }
 
+/// What a token of a sandbox is to be.
+#[derive(Clone, Debug)]
+pub struct NewToken {
+    /// The sandbox's id or alias.
+    pub sandbox: String,
+    /// Capabilities with blanks between them; without it, all that the actor may have.
+    pub scope: Option<String>,
+    /// How long it is good for; without it, as long as any is.
+    pub ttl: Option<Duration>,
+    /// Folders that file access is confined to; if there are none, it is not confined.
+    pub paths: Vec<String>,
+    /// The program that it is for; without one it is for whoever has the key.
+    pub agent: Option<String>,
+}
+
+impl NewToken {
+    fn into_request(self) -> MintToken {
+        MintToken {
+            sandbox: self.sandbox,
+            scope: self.scope,
+            ttl_seconds: self.ttl.map(|ttl| ttl.as_secs()),
+            paths: Some(self.paths).filter(|paths| !paths.is_empty()),
+            actor: self.agent.map(|id| Actor { kind: ActorKind::Agent, id }),
+        }
+    }
+}
+
 impl NewKey {
     fn into_request(self) -> Result<CreateKey, ClientError> {
         Ok(CreateKey {
@@ -53,6 +85,13 @@ impl Admin {
     pub async fn create(&self, new: NewKey) -> Result<CreatedKey, ClientError> {
         let body = serde_json::to_vec(&new.into_request()?).map_err(ClientError::Answer)?;
         let answer = self.ask(Method::POST, "/v1/admin/keys", body).await?;
+        serde_json::from_slice(&answer).map_err(ClientError::Answer)
+    }
+
+    /// Has a token made for a sandbox of the key's tenant.
+    pub async fn mint(&self, new: NewToken) -> Result<MintedToken, ClientError> {
+        let body = serde_json::to_vec(&new.into_request()).map_err(ClientError::Answer)?;
+        let answer = self.ask(Method::POST, "/v1/admin/tokens", body).await?;
         serde_json::from_slice(&answer).map_err(ClientError::Answer)
     }
 

@@ -1,4 +1,5 @@
-//! The Rust client: runs code on a Ringfence server, keeps sandboxes there, and manages its keys.
+//! The Rust client: runs code on a Ringfence server, keeps sandboxes there, and manages its
+//! keys and tokens.
 //!
 //! Depends on nothing of ours but the wire messages.
 

@@ -12,4 +12,5 @@ mod run;
 mod sandboxes;
 mod serve;
 mod slow;
+mod token;
 mod websocket;

@@ -1,0 +1,83 @@
+//! `ringfence token`.
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::{Args, Subcommand};
+use client::admin::{Admin, NewToken};
+
+use crate::{
+    arguments::read_timeout,
+    output::{complain, say},
+    server::Server,
+};
+
+/// Gives out tokens. A token opens one sandbox, for some minutes, for what its scope says.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Scopes: fs:ro, fs:rw (files), process (commands), shell, shell:ro (only watches), ports,
+snapshot. Without --scope a token has all that its actor may have.
+
+Examples:
+  ringfence token mint --sandbox my-sandbox --scope \"fs:rw shell process\"
+  ringfence token mint --sandbox my-sandbox --scope fs:ro --path /workspace/a --ttl 5m
+  ringfence token mint --sandbox my-sandbox --scope process --agent robot --json
+
+  TOKEN=$(ringfence token mint --sandbox my-sandbox)
+  curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:7700/dp/SANDBOX_ID/v1/access"
+)]
+pub(crate) struct Token {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make a token for a sandbox and print it
+    Mint {
+        /// The sandbox's name or id
+        #[arg(long, value_name = "ID")]
+        sandbox: String,
+        /// What it is good for, with blanks between the names
+        #[arg(long)]
+        scope: Option<String>,
+        /// How long it is good for: 5m to 15m
+        #[arg(long, value_parser = read_timeout, value_name = "TIME", default_value = "15m")]
+        ttl: Duration,
+        /// Confine file access to this folder of the sandbox; can be given several times
+        #[arg(long = "path", value_name = "PATH")]
+        paths: Vec<String>,
+        /// The program that it is for, if it is not for whoever has the key
+        #[arg(long)]
+        agent: Option<String>,
+        /// Write all that the server says, as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Token {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.act())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The token alone goes to stdout, so that a script can take it.
+    async fn act(self) -> anyhow::Result<()> {
+        let Action::Mint { sandbox, scope, ttl, paths, agent, json } = self.action;
+        let admin = Admin::new(self.server.address()?, &self.server.key()?);
+        let asked = scope.clone();
+        let new = NewToken { sandbox, scope, ttl: Some(ttl), paths, agent };
+        let minted = admin.mint(new).await?;
+        if json {
+            return Ok(say(&serde_json::to_string(&minted)?)?);
+        }
+        if asked.is_some_and(|asked| asked.split_whitespace().ne(minted.scope.split_whitespace())) {
+            complain(&format!("not all was granted; the scope is \"{}\"", minted.scope));
+        }
+        complain(&format!("good until {} at {}", minted.expires_at, minted.dataplane_url));
+        Ok(say(&minted.token)?)
+    }
+}
