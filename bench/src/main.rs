@@ -13,6 +13,7 @@ mod rows;
 mod runtimes;
 mod samples;
 mod server;
+mod tokens;
 
 use std::{
     io::{self, Write as _},

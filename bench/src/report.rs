@@ -58,6 +58,10 @@ pub(crate) enum Bar {
     AtLeastOrPartOf(f64, f64),
     /// So many mebibytes for each at most.
     MebibytesEach(f64),
+    /// So many microseconds for each at most.
+    MicrosecondsEach(f64),
+    /// Such a part of one processor at most.
+    PartOfCore(f64),
     /// For orientation.
     None,
 }
@@ -84,6 +88,8 @@ impl fmt::Display for Bar {
             }
             Self::AtLeastOrPartOf(rate, part) => write!(f, "≥ {rate}/s or {part}× peer"),
             Self::MebibytesEach(most) => write!(f, "≤ {most} MiB each, no time when idle"),
+            Self::MicrosecondsEach(most) => write!(f, "p50 ≤ {most} µs each"),
+            Self::PartOfCore(most) => write!(f, "p50 ≤ {most} of a core"),
             Self::None => f.write_str("none"),
         }
     }
@@ -117,7 +123,10 @@ impl Row {
     fn ratio(&self) -> String {
         let ratio = self.ours.p50() / self.theirs.p50();
         match self.bar {
-            Bar::Within(_) | Bar::MebibytesEach(_) => String::new(),
+            Bar::Within(_)
+            | Bar::MebibytesEach(_)
+            | Bar::MicrosecondsEach(_)
+            | Bar::PartOfCore(_) => String::new(),
             Bar::AtMost(_) | Bar::Rate(_) | Bar::AtMostAndP99(..) | Bar::AtLeastOrPartOf(..) => {
                 format!("{ratio:.2}×")
             }
@@ -152,7 +161,9 @@ impl Row {
                 (ours <= times * theirs, self.ours.p99() <= tail * theirs)
             }
             Bar::AtLeastOrPartOf(rate, part) => (ours >= rate || ours >= part * theirs, true),
-            Bar::MebibytesEach(most) => (ours <= most, true),
+            Bar::MebibytesEach(most) | Bar::MicrosecondsEach(most) | Bar::PartOfCore(most) => {
+                (ours <= most, true)
+            }
             Bar::Within(milliseconds) => (true, self.ours.p99() <= milliseconds),
             Bar::None => return "–".to_owned(),
         };
@@ -171,6 +182,10 @@ impl Row {
         match self.bar {
             Bar::Rate(_) | Bar::AtLeastOrPartOf(..) => format!("{:.0}/s", samples.p50()),
             Bar::MebibytesEach(_) => format!("{:.2} MiB", samples.p50()),
+            Bar::MicrosecondsEach(_) => {
+                format!("{:.2} / {:.2} µs", samples.p50(), samples.p99())
+            }
+            Bar::PartOfCore(_) => format!("{:.2} of a core", samples.p50()),
             Bar::AtMost(_)
             | Bar::AtMostOneIn(_)
             | Bar::AtMostOneInAndP99BelowP50(_)
@@ -253,6 +268,9 @@ mod tests {
             (Bar::AtLeastOrPartOf(5.0, 0.8), 4, 5, "ok"),
             (Bar::AtLeastOrPartOf(5.0, 0.8), 3, 5, "**short**: p50"),
             (Bar::MebibytesEach(2.0), 3, 1, "**short**: p50"),
+            (Bar::MicrosecondsEach(10.0), 10, 1, "ok"),
+            (Bar::MicrosecondsEach(10.0), 11, 1, "**short**: p50"),
+            (Bar::PartOfCore(0.25), 1, 1, "**short**: p50"),
         ];
         for (bar, ours, theirs, verdict) in rows {
             assert_eq!(row(bar, ours, theirs).verdict(), verdict, "{bar} {ours} {theirs}");

@@ -20,9 +20,10 @@ use crate::{
     runtimes::{ELIXIR, IMPORTS, NODE, PYTHON, Runtime, SHELL},
     samples::Samples,
     server::Server,
+    tokens,
 };
 
-pub(crate) const NAMES: [&str; 12] = [
+pub(crate) const NAMES: [&str; 13] = [
     "exec-python",
     "exec-node",
     "exec-elixir",
@@ -32,6 +33,7 @@ pub(crate) const NAMES: [&str; 12] = [
     "start",
     "create",
     "events",
+    "token-check",
     "recover",
     "density-and-grow",
     // Last: the kernel goes on taking down what a thousand slots had.
@@ -100,6 +102,7 @@ impl Bench {
                 let measured = thread::spawn(|| events::measure("events")).join();
                 vec![measured.map_err(|_panic| anyhow::Error::msg("it panicked"))??]
             }
+            "token-check" => tokens::measure(name, &self.server).await?,
             "recover" => vec![lasting::recover(name, &self.ringfence).await?],
             "density-and-grow" => lasting::many(&self.ringfence).await?,
             other => bail!("no row is called {other}"),

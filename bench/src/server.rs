@@ -65,6 +65,22 @@ impl Server {
         Ok(())
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the process that clients talk to.
+    pub(crate) fn daemon(&self) -> anyhow::Result<u32> {
+        let pid = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        let is_daemon = |pid: &u32| {
+            fs::read_to_string(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| line.contains("--as-daemon"))
+        };
+        let mut children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        children.find(is_daemon).context("the server has no daemon")
+    }
+
     pub(crate) async fn sandboxes(&self) -> anyhow::Result<Sandboxes> {
         let address = Address::parse(&format!("http://{}", self.address))?;
         Ok(Sandboxes::connect(&address, &self.key).await?)
