@@ -48,7 +48,7 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 /// Collects every line that this thread logs.
-fn listen() -> (Lines, tracing::subscriber::DefaultGuard) {
+pub(crate) fn listen() -> (Lines, tracing::subscriber::DefaultGuard) {
     let lines = Lines::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(Level::TRACE)

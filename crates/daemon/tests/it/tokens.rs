@@ -20,6 +20,7 @@ use store::keys::Role;
 
 use crate::{
     sandboxed::Sandboxed,
+    secrets::listen,
     support::{Answer, Daemon},
 };
 
@@ -131,6 +132,34 @@ async fn tokens_are_refused_to_whoever_may_not_have_them_and_for_what_cannot_be(
     }
     let named = mint(daemon, admin, &json!({"sandbox": sandbox, "scope": "fs:rw root"})).await;
     assert!(named.body.contains(r#"\"root\""#), "{}", named.body);
+}
+
+#[tokio::test]
+async fn tokens_and_folders_are_in_no_log_line_and_who_came_is() {
+    let (lines, _guard) = listen();
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let id = sandbox(&sandboxed, "default", None).await;
+    let asked = json!({"sandbox": id.as_str(), "paths": ["/canary-folder"]});
+    let minted = mint(daemon, &daemon.key, &asked).await.json();
+    let token = minted["token"].as_str().unwrap();
+    let path = format!("/dp/{id}/v1/access");
+    let forged = format!("{token}x");
+    for (credential, status) in [(token, 200), (&forged, 401), ("canary-token.x.y", 401)] {
+        let bearer = format!("Bearer {credential}");
+        let answer = daemon.ask("GET", &path, &[("Authorization", &bearer)], "").await;
+        assert_eq!(answer.status, status, "{}", answer.body);
+    }
+    let jti = minted["jti"].as_str().unwrap().to_owned();
+    let parts: Vec<String> = token.split('.').skip(1).map(str::to_owned).collect();
+    drop(sandboxed);
+    let log = lines.text();
+    for said in ["token given out", "let in", "its form is not that of a token"] {
+        assert!(log.contains(said), "{said} is not in the log");
+    }
+    assert!(log.lines().filter(|line| line.contains(&jti)).count() >= 2);
+    assert!(!log.contains("canary"), "{log}");
+    assert!(parts.iter().all(|part| !log.contains(part.as_str())), "{log}");
 }
 
 #[tokio::test]
