@@ -356,7 +356,7 @@ for entry in ("oom_score_adj", "oom_adj", "coredump_filter", "timerslack_ns", "u
     )
 
 # X09: devices.
-DEVICES = {"null", "zero", "full", "random", "urandom", "pts", "ptmx", "shm", "fd", "stdin", "stdout", "stderr"}
+DEVICES = {"null", "zero", "full", "random", "urandom", "tty", "pts", "ptmx", "shm", "fd", "stdin", "stdout", "stderr"}
 
 
 @probe("X09", "devices beyond the everyday ones")
@@ -373,10 +373,12 @@ for kind, name in ((stat.S_IFBLK, "block"), (stat.S_IFCHR, "character")):
             lambda: os.mknod("/tmp/device", kind | 0o600, os.makedev(1, 1)), {errno.EPERM}
         )
     )
-for name in ("kmsg", "mem", "kvm", "fuse", "vda", "loop-control", "net/tun", "vsock", "tty", "console", "hwrng"):
+for name in ("kmsg", "mem", "kvm", "fuse", "vda", "loop-control", "net/tun", "vsock", "console", "hwrng"):
     probe("X09", f"open /dev/{name}")(
         lambda name=name: expect_oserror(lambda: os.open(f"/dev/{name}", os.O_RDWR), {errno.ENOENT})
     )
+# It is there, and leads to the caller's own terminal or nowhere.
+probe("X09", "open /dev/tty")(lambda: expect_oserror(lambda: os.open("/dev/tty", os.O_RDWR), {errno.ENXIO}))
 
 
 # X12: typing into a terminal.

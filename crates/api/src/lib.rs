@@ -5,7 +5,9 @@
 
 pub mod agbox;
 pub mod errors;
+pub mod exec;
 pub mod fathom;
 pub mod keys;
+pub mod langsmith;
 pub mod ringfence;
 pub mod tokens;

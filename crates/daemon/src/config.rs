@@ -51,6 +51,7 @@ pub struct Config {
     pub agbox: Agbox,
     pub sandboxes: SandboxesConfig,
     pub images: ImagesConfig,
+    pub sessions: Sessions,
     /// Languages besides the built-in ones.
     #[serde(skip_serializing_if = "AddedLanguages::is_empty")]
     pub languages: AddedLanguages,
@@ -76,6 +77,20 @@ pub enum LogFormat {
 pub struct Connections {
     pub max: usize,
     pub max_per_peer: usize,
+}
+
+/// Sandboxes of those who do not say what they are made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sessions {
+    /// The image of a sandbox for which the caller names none. Empty: such a caller is refused.
+    pub image: String,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self { image: model::image::HOST.to_owned() }
+    }
 }
 
 /// The lifecycle protocol over gRPC.
@@ -140,6 +155,7 @@ impl Default for Config {
             agbox: Agbox::default(),
             sandboxes: SandboxesConfig::default(),
             images: ImagesConfig::default(),
+            sessions: Sessions::default(),
             languages: AddedLanguages::new(),
         }
     }
@@ -240,6 +256,7 @@ impl Config {
             max_connections: self.connections.max,
             max_connections_per_peer: self.connections.max_per_peer,
             host_paths: self.agbox.host_paths.clone(),
+            sessions_image: Some(self.sessions.image.clone()),
             ..Settings::default()
         }
     }

@@ -6,10 +6,11 @@
 
 pub mod access;
 mod errors;
+mod exec;
 mod gate;
 pub mod refusal;
 pub mod routes;
-mod shape;
+pub(crate) mod shape;
 mod who;
 
 #[cfg(test)]
@@ -22,7 +23,7 @@ use routes::{Listed, Routes};
 
 /// Every route of the data plane. Each module beside this one adds its own.
 fn all() -> Routes {
-    Routes::default().and(who::routes())
+    Routes::default().and(who::routes()).and(exec::routes())
 }
 
 /// Returns the routes for a server that has sandboxes; others have none.

@@ -1,5 +1,6 @@
 //! The routes over HTTP, and what they share.
 
+mod boxes;
 mod health;
 mod keys;
 pub(crate) mod problem;
@@ -64,6 +65,7 @@ impl App {
 
 pub(crate) fn router(app: App) -> Router {
     Router::new()
+        .merge(boxes::router())
         .merge(health::router())
         .merge(keys::router())
         .merge(tokens::router())

@@ -44,7 +44,7 @@ use crate::{
     grpc::{self, Entrance, Grpc, HostPaths, Lifecycle, Surface},
     http::{self, App},
     metrics::Metrics,
-    ws::{Origins, connection::Timing},
+    ws::{Origins, health::Timing},
 };
 
 /// Request line and headers together.
@@ -76,6 +76,8 @@ pub struct Settings {
     pub timing: Timing,
     /// Paths of the host below which callers over the network may name some.
     pub host_paths: Vec<PathBuf>,
+    /// The image of sandboxes for which nobody names one.
+    pub sessions_image: Option<String>,
 }
 
 impl Default for Settings {
@@ -90,6 +92,7 @@ impl Default for Settings {
             max_connections_per_peer: 256,
             timing: Timing::default(),
             host_paths: Vec::new(),
+            sessions_image: None,
         }
     }
 }

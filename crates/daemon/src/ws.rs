@@ -2,10 +2,13 @@
 
 mod book;
 pub mod connection;
+pub mod health;
 mod limits;
-mod socket;
+pub(crate) mod socket;
 mod telling;
 mod utf8;
+
+use std::sync::Arc;
 
 use api::{errors::ErrorCode, fathom::VERSION};
 use axum::{
@@ -22,7 +25,6 @@ use axum::{
     response::Response,
     routing::get,
 };
-use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
@@ -31,6 +33,7 @@ use crate::{
     http::{App, problem::ApiError},
     serve::{Phase, Place},
 };
+use socket::Stream;
 
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("x-protocol-version");
 
@@ -42,32 +45,46 @@ pub(crate) fn router() -> Router<App> {
 async fn upgrade(
     State(app): State<App>,
     caller: Caller,
-    mut request: Request,
+    request: Request,
 ) -> Result<Response, ApiError> {
-    app.origins.check(request.headers())?;
     check_protocol_version(request.headers())?;
+    let mut response = upgrade_to(&app.clone(), request, async move |stream| {
+        tracing::debug!(key = %caller.key_id(), "connection opened");
+        connection::run(stream, app.given(caller)).await;
+    })?;
+    response.headers_mut().insert(PROTOCOL_VERSION, HeaderValue::from(VERSION));
+    Ok(response)
+}
+
+/// Turns a request into a WebSocket that is served by this. Whoever asks has been let in.
+pub(crate) fn upgrade_to<F, S>(
+    app: &App,
+    mut request: Request,
+    serve: F,
+) -> Result<Response, ApiError>
+where
+    F: FnOnce(Stream) -> S + Send + 'static,
+    S: Future<Output = ()> + Send + 'static,
+{
+    app.origins.check(request.headers())?;
     let accept = accept_key(request.headers())?;
     if *app.phase.borrow() != Phase::Serving {
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is shutting down"));
     }
+    // Goes along with the socket.
     let place = request.extensions_mut().remove::<Place>();
-    let upgraded = hyper::upgrade::on(&mut request);
-    app.tasks.clone().start("websocket", serve(app, caller, upgraded, place));
-    switching_protocols(&accept)
-}
-
-async fn serve(app: App, caller: Caller, upgraded: OnUpgrade, place: Option<Place>) {
-    let stream = match upgraded.await {
-        Ok(upgraded) => TokioIo::new(upgraded),
-        Err(error) => {
-            tracing::debug!(%error, "an upgrade was not finished");
-            return;
+    let (upgraded, metrics) = (hyper::upgrade::on(&mut request), Arc::clone(&app.metrics));
+    app.tasks.start("websocket", async move {
+        match upgraded.await {
+            Ok(upgraded) => {
+                let _open = metrics.connection();
+                serve(TokioIo::new(upgraded)).await;
+            }
+            Err(error) => tracing::debug!(%error, "an upgrade was not finished"),
         }
-    };
-    let _open = app.metrics.connection();
-    tracing::debug!(key = %caller.key_id(), "connection opened");
-    connection::run(stream, app.given(caller)).await;
-    drop(place);
+        drop(place);
+    });
+    switching(&accept)
 }
 
 /// A missing header means the first version; any other than ours is refused with what we speak.
@@ -85,7 +102,7 @@ fn check_protocol_version(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 /// Checks that this is an upgrade to a WebSocket; returns the answer to its key.
-fn accept_key(headers: &HeaderMap) -> Result<String, ApiError> {
+pub(crate) fn accept_key(headers: &HeaderMap) -> Result<String, ApiError> {
     if !has_token(headers, &CONNECTION, "upgrade") || !has_token(headers, &UPGRADE, "websocket") {
         return Err(ApiError::new(ErrorCode::InvalidRequest, "this route is for WebSockets only"));
     }
@@ -108,13 +125,13 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
         .any(|part| part.trim().eq_ignore_ascii_case(token))
 }
 
-fn switching_protocols(accept: &str) -> Result<Response, ApiError> {
+/// Answers an upgrade to a WebSocket.
+pub(crate) fn switching(accept: &str) -> Result<Response, ApiError> {
     Response::builder()
         .status(StatusCode::SWITCHING_PROTOCOLS)
         .header(CONNECTION, "Upgrade")
         .header(UPGRADE, "websocket")
         .header(SEC_WEBSOCKET_ACCEPT, accept)
-        .header(PROTOCOL_VERSION, VERSION)
         .body(Body::empty())
         .map_err(|error| {
             tracing::error!(%error, "cannot write the answer to an upgrade");

@@ -2,11 +2,13 @@
 //! store before anybody is told.
 
 mod actor;
+pub mod attach;
 mod clock;
 mod command;
 mod companions;
 mod error;
 mod events;
+mod feeds;
 mod group;
 mod link;
 mod machine;
@@ -19,7 +21,7 @@ mod tools;
 
 use std::{
     collections::{HashMap, HashSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -52,9 +54,10 @@ use crate::{
     images::{Collected, Images, InUse},
     tasks::Tasks,
 };
-use actor::{Actor, Ask, Contact};
+use actor::{Actor, Ask, Contact, Wish};
 pub use error::SandboxError;
 pub use events::{EventStream, News};
+use feeds::Feeds;
 pub use machine::Key;
 pub(crate) use machine::Machine;
 pub use paths::Caller;
@@ -142,6 +145,12 @@ pub struct Started {
     pub exec: Exec,
     pub stdout: PathBuf,
     pub stderr: PathBuf,
+}
+
+/// Returns where the output of a command is: what it writes to stdout, and to stderr.
+fn outputs_in(folder: &Path, sandbox: &SandboxId, exec: &ExecId) -> [PathBuf; 2] {
+    let folder = folder.join(sandbox.as_str()).join(folder::OUTPUTS);
+    ["stdout", "stderr"].map(|stream| folder.join(format!("{exec}.{stream}.log")))
 }
 
 /// Requests that may wait for one sandbox.
@@ -325,8 +334,7 @@ impl Sandboxes {
 
     /// Returns where the output of a command is: what it writes to stdout, and to stderr.
     pub fn outputs(&self, sandbox: &SandboxId, exec: &ExecId) -> [PathBuf; 2] {
-        let folder = self.shared.settings.folder.join(sandbox.as_str()).join(folder::OUTPUTS);
-        ["stdout", "stderr"].map(|stream| folder.join(format!("{exec}.{stream}.log")))
+        outputs_in(&self.shared.settings.folder, sandbox, exec)
     }
 
     /// Ends a command. It counts as cancelled when this returns; its processes end after it.
@@ -443,10 +451,30 @@ impl Shared {
         let (answer, answered) = oneshot::channel();
         // It ends when the sandbox does, and otherwise never before it has answered.
         let broken_off = || Err(SandboxError::BrokenOff);
-        if task.send(Ask { request, answer }).await.is_err() {
+        if task.send(Ask::Request(Wish { request, answer })).await.is_err() {
             return Some(broken_off());
         }
         Some(answered.await.unwrap_or_else(|_nobody| broken_off()))
+    }
+
+    /// Has the task of a sandbox do something that changes nothing of what is kept.
+    async fn send(&self, sandbox: &SandboxId, ask: Ask) -> Result<(), SandboxError> {
+        let task = self.living().get(sandbox).map(|contact| contact.asks.clone());
+        let task = task.ok_or(SandboxError::ExecEnded)?;
+        task.send(ask).await.map_err(|_gone| SandboxError::ExecEnded)
+    }
+
+    /// The same, if there is room for it now. Returns whether there was.
+    fn try_send(&self, sandbox: &SandboxId, ask: Ask) -> bool {
+        let living = self.living();
+        living.get(sandbox).is_some_and(|contact| contact.asks.try_send(ask).is_ok())
+    }
+
+    /// Returns what is told of the commands of a sandbox of this tenant that has a task here.
+    fn feeds(&self, sandbox: &SandboxId, tenant: &Tenant) -> Option<Arc<Feeds>> {
+        let living = self.living();
+        let contact = living.get(sandbox).filter(|contact| contact.tenant == *tenant)?;
+        Some(Arc::clone(&contact.feeds))
     }
 
     /// Removes what is on this machine and in no record: a sandbox is recorded before it is made.

@@ -51,7 +51,7 @@ pub enum RootError {
 const SYSTEM: [&str; 6] = ["usr", "bin", "sbin", "lib", "lib64", "lib32"];
 
 /// Devices that every program may have.
-const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Files and directories of `/etc` that carry no secrets and that programs need. Everything else
 /// in it is ours.

@@ -9,10 +9,12 @@ mod exec;
 mod groups;
 pub mod journal;
 mod kept;
+pub mod large;
 mod output;
 mod port;
 mod serve;
 mod stem;
+mod terminal;
 pub mod wire;
 
 use std::os::fd::OwnedFd;

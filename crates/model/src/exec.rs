@@ -1,7 +1,7 @@
 //! One command run in a sandbox.
 //!
 //! ```text
-//! running ──▶ ended: exited │ cancelled │ not started │ lost
+//! running ──▶ ended: exited │ cancelled │ timed out │ not started │ lost
 //! ```
 //!
 //! There is one end, and it stays. An exit code comes from a wait status and from nothing else.
@@ -66,6 +66,8 @@ pub enum ExecEnd {
     NotStarted { message: String },
     /// It ran, and how it ended cannot be known.
     Lost(Loss),
+    /// It was killed at the end of its time. So many bytes of its output could not be kept.
+    TimedOut { lost: u64 },
 }
 
 impl ExecEnd {
@@ -79,7 +81,8 @@ impl ExecEnd {
             | Self::ExitedCut { exit: Exit::Signal(_), .. }
             | Self::Cancelled
             | Self::NotStarted { .. }
-            | Self::Lost(_) => None,
+            | Self::Lost(_)
+            | Self::TimedOut { .. } => None,
         }
     }
 }

@@ -147,6 +147,61 @@ pub struct ExecSpec {
     pub working_directory: String,
     pub env: Variables,
     pub user: Option<String>,
+    #[serde(skip_serializing_if = "Input::is_open")]
+    pub input: Input,
+    /// With one all its streams are the terminal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<TerminalSize>,
+    /// How long it may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Duration>,
+    /// How long it may run while nobody watches it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unattended: Option<Duration>,
+    /// How long it can be read after its end. As long as its sandbox, if nobody says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readable: Option<Duration>,
+}
+
+/// What a command finds at its stdin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// What somebody writes, now or later.
+    #[default]
+    Open,
+    /// The end.
+    Closed,
+}
+
+impl Input {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+    fn is_open(&self) -> bool {
+        *self == Self::Open
+    }
+}
+
+/// The size of a terminal, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalSize {
+    pub rows: u16,
+    pub columns: u16,
+}
+
+impl TerminalSize {
+    /// What a terminal has if nobody says.
+    pub const USUAL: Self = Self { rows: 24, columns: 80 };
+
+    /// The most rows and columns that a terminal has.
+    pub const MOST: u16 = 1000;
+
+    /// Returns a size that a terminal can have.
+    #[must_use]
+    pub fn clamped(rows: u32, columns: u32) -> Self {
+        let clamp =
+            |number: u32| u16::try_from(number.clamp(1, Self::MOST.into())).unwrap_or(Self::MOST);
+        Self { rows: clamp(rows), columns: clamp(columns) }
+    }
 }
 
 /// Command and env are the user's: they never appear in a log line.

@@ -77,6 +77,11 @@ pub enum Observation {
         exit: Exit,
         lost: u64,
     },
+    /// It was killed at the end of its time.
+    ExecTimedOut {
+        exec: ExecId,
+        lost: u64,
+    },
     ExecNotStarted {
         exec: ExecId,
         message: String,
@@ -239,6 +244,7 @@ impl Sandbox {
             Observation::ExecExitedCut { exec, exit, lost } => {
                 draft.end(exec, ExecEnd::ExitedCut { exit, lost })
             }
+            Observation::ExecTimedOut { exec, lost } => draft.end(exec, ExecEnd::TimedOut { lost }),
             Observation::ExecNotStarted { exec, message } => {
                 draft.end(exec, ExecEnd::NotStarted { message })
             }
@@ -293,6 +299,7 @@ impl Life {
             Observation::Thawed => phase == Frozen,
             Observation::ExecExited { exec, .. }
             | Observation::ExecExitedCut { exec, .. }
+            | Observation::ExecTimedOut { exec, .. }
             | Observation::ExecNotStarted { exec, .. }
             | Observation::ExecLost { exec, .. } => self.running.contains_key(exec),
         }

@@ -64,6 +64,12 @@ impl Timestamp {
         Self(millis)
     }
 
+    /// Returns how long ago that was; nothing if it is yet to come.
+    pub fn since(self, earlier: Self) -> Duration {
+        let millis = self.as_millis().saturating_sub(earlier.as_millis());
+        Duration::from_millis(u64::try_from(millis).unwrap_or_default())
+    }
+
     pub const fn as_millis(self) -> i64 {
         self.0
     }

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::http::problem::Told;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// `{"error": {"code", "message", "retryable", "request_id"}}`
     Envelope,
     /// `{"detail": {"error", "message", "error_id"}}`, as LangSmith's clients read it.
@@ -19,7 +19,7 @@ pub(super) enum Shape {
 }
 
 /// Gives an answer its shape. Only what an [`crate::http::problem::ApiError`] said is changed.
-pub(super) fn of(shape: Shape, answer: Response) -> Response {
+pub(crate) fn of(shape: Shape, answer: Response) -> Response {
     match (shape, answer.extensions().get::<Told>().cloned()) {
         (Shape::Envelope, _) | (Shape::Detail, None) => answer,
         (Shape::Detail, Some(told)) => detail(told, &answer),

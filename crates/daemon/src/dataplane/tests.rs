@@ -21,7 +21,22 @@ use crate::clock;
 use ground::Ground;
 
 /// Whoever adds a route adds its line, so that whoever reviews it sees what it needs.
-const ROUTES: [&str; 1] = ["GET /dp/{sandbox_id}/v1/access: a credential, by token"];
+const ROUTES: [&str; 14] = [
+    "GET /dp/{sandbox_id}/v1/access: a credential, by token",
+    "POST /dp/{sandbox_id}/v1/exec: process, by token",
+    "WS /dp/{sandbox_id}/v1/exec/ws: process in band, by token",
+    "GET /dp/{sandbox_id}/v1/exec/{exec_id}: process, by token",
+    "DELETE /dp/{sandbox_id}/v1/exec/{exec_id}: process, by token",
+    "GET /dp/{sandbox_id}/v1/exec/{exec_id}/{stream}: process, by token",
+    "POST /dp/{sandbox_id}/execute: process, by token or key",
+    "POST /dp/{sandbox_id}/v1/execute: process, by token",
+    "WS /dp/{sandbox_id}/execute/ws: process, by token or key",
+    "WS /dp/{sandbox_id}/v1/execute/ws: process, by token",
+    "POST /dp/{sandbox_id}/execute/stream/start: process, by token or key",
+    "POST /dp/{sandbox_id}/v1/execute/stream/start: process, by token",
+    "POST /dp/{sandbox_id}/execute/stream/resume: process, by token or key",
+    "POST /dp/{sandbox_id}/v1/execute/stream/resume: process, by token",
+];
 
 #[test]
 fn every_route_is_listed_with_what_it_needs() {

@@ -62,7 +62,7 @@ pub(crate) fn exec_spec(request: v1::CreateExecRequest) -> Result<ExecSpec, Inva
         command: request.command,
         working_directory: request.cwd,
         env: variables("env_overrides", request.env_overrides)?,
-        user: None,
+        ..ExecSpec::default()
     })
 }
 

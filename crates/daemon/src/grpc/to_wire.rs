@@ -156,6 +156,12 @@ fn outcome(end: &ExecEnd) -> Outcome {
             };
             failed(0, code, format!("how the command ended cannot be known: {what}"))
         }
+        // As a shell tells it of what was killed.
+        ExecEnd::TimedOut { .. } => failed(
+            137,
+            "EXEC_TIMED_OUT",
+            "the command was killed at the end of its time".to_owned(),
+        ),
     }
 }
 

@@ -42,6 +42,14 @@ impl ApiError {
         Self { code, message: message.into(), header: None, kind: None }
     }
 
+    pub(crate) fn code(&self) -> ErrorCode {
+        self.code
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     pub(crate) fn with_header(self, name: HeaderName, value: HeaderValue) -> Self {
         Self { header: Some((name, value)), ..self }
     }

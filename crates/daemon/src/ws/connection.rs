@@ -22,6 +22,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::{
     book::{self, Book, Events},
+    health::Health,
     limits::{Rate, Strikes},
     socket::{Gone, Socket, Step, Stream},
     telling,
@@ -65,7 +66,7 @@ pub(crate) async fn run(stream: Stream, given: Given) {
         events: SelectAll::new(),
         strikes: Strikes::default(),
         rate: Rate::new(now),
-        health: Health { last_progress: now, written: 0, last_sign: now, read: 0, pinged: None },
+        health: Health::new(now),
     };
     let mut socket = Socket::new(stream).await;
     let end = connection.converse(&mut socket).await;
@@ -156,8 +157,8 @@ impl Connection {
                     }
                 }
                 _ = tick.tick() => {
-                    if let Err(end) = self.health.check(&self.settings.timing, socket) {
-                        return end;
+                    if let Err(reason) = self.health.check(&self.settings.timing, socket) {
+                        return End::Closed(4408, reason);
                     }
                 }
             }
@@ -312,73 +313,8 @@ impl Connection {
 }
 
 /// Waits for a value that will do. If nobody is left to send one, it is never there.
-async fn until<T>(mut receiver: watch::Receiver<T>, will_do: impl FnMut(&T) -> bool) {
+pub(crate) async fn until<T>(mut receiver: watch::Receiver<T>, will_do: impl FnMut(&T) -> bool) {
     if receiver.wait_for(will_do).await.is_err() {
         std::future::pending::<()>().await;
-    }
-}
-
-/// Whether the peer is there, and takes what it is sent.
-#[derive(Debug)]
-struct Health {
-    last_progress: Instant,
-    written: u64,
-    last_sign: Instant,
-    read: u64,
-    pinged: Option<Instant>,
-}
-
-/// How long things may take on a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Timing {
-    /// How often the others are looked at.
-    pub tick: Duration,
-    /// Silence after which the peer is asked for a sign of life.
-    pub ping_after: Duration,
-    /// Time to give that sign.
-    pub pong_within: Duration,
-    /// Time to take at least one byte of what waits to be written.
-    pub progress_within: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            tick: Duration::from_secs(5),
-            ping_after: Duration::from_secs(20),
-            pong_within: Duration::from_secs(20),
-            progress_within: Duration::from_mins(1),
-        }
-    }
-}
-
-impl Health {
-    fn check(&mut self, timing: &Timing, socket: &mut Socket) -> Result<(), End> {
-        let now = Instant::now();
-        if socket.read() != self.read {
-            (self.read, self.last_sign, self.pinged) = (socket.read(), now, None);
-        }
-        if socket.buffered() == 0 || socket.written() != self.written {
-            (self.written, self.last_progress) = (socket.written(), now);
-        }
-        if now - self.last_progress >= timing.progress_within {
-            return Err(End::Closed(4408, "slow consumer"));
-        }
-        // A peer that has yet to take our output has not seen the ping: the rule above is its.
-        if socket.buffered() > 0 {
-            return Ok(());
-        }
-        match self.pinged {
-            Some(pinged) if now - pinged >= timing.pong_within => {
-                Err(End::Closed(4408, "no sign of life"))
-            }
-            Some(_) => Ok(()),
-            None if now - self.last_sign >= timing.ping_after => {
-                self.pinged = Some(now);
-                socket.ping();
-                Ok(())
-            }
-            None => Ok(()),
-        }
     }
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use api::fathom::MAX_MESSAGE_BYTES;
+use bytes::Bytes;
 use futures_util::{Sink as _, SinkExt as _, Stream as _};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -30,8 +31,6 @@ const HIGH_WATER: u64 = 256 << 10;
 const HARD_LIMIT: u64 = 1 << 20;
 /// Frames that are collected before they are written, so that one write carries many.
 const BATCH: usize = 64;
-/// Bytes of one message on the wire, fragments' heads included.
-const MAX_WIRE_BYTES: u64 = 2 * MAX_MESSAGE_BYTES as u64;
 /// How long a peer has to take our last frames, and then to hang up.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// What is read away at most from a peer that goes on talking after we have closed.
@@ -40,7 +39,7 @@ const LAST_BYTES: u64 = 16 << 20;
 /// What is left of a connection after the upgrade.
 pub(crate) type Stream = TokioIo<Upgraded>;
 
-pub(super) struct Socket {
+pub(crate) struct Socket {
     stream: WebSocketStream<Counted<Stream>>,
     /// Bytes that were ever queued to be written.
     queued: u64,
@@ -48,11 +47,13 @@ pub(super) struct Socket {
     batch: usize,
     /// Bytes read when the last message was whole.
     read_mark: u64,
+    /// Bytes of one message on the wire, fragments' heads included.
+    max_wire: u64,
 }
 
 /// What happened on the socket.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(crate) enum Step {
     Message(Message),
     /// Everything queued was written.
     Flushed,
@@ -61,7 +62,7 @@ pub(super) enum Step {
 
 /// Why the socket can be used no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gone {
+pub(crate) enum Gone {
     /// The peer hung up, or the network did.
     Peer,
     Framing,
@@ -72,25 +73,38 @@ pub(super) enum Gone {
 impl Socket {
     /// Takes over a socket after the upgrade.
     pub(super) async fn new(stream: Stream) -> Self {
+        Self::with_limit(stream, MAX_MESSAGE_BYTES).await
+    }
+
+    /// Takes over a socket whose messages are no larger than this.
+    pub(crate) async fn with_limit(stream: Stream, max_message: usize) -> Self {
         let config = WebSocketConfig::default()
-            .max_message_size(Some(MAX_MESSAGE_BYTES))
-            .max_frame_size(Some(MAX_MESSAGE_BYTES))
+            .max_message_size(Some(max_message))
+            .max_frame_size(Some(max_message))
             .read_buffer_size(16 << 10);
         let stream = Counted { inner: stream, read: 0, written: 0 };
         let stream = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
-        Self { stream, queued: 0, batch: 0, read_mark: 0 }
+        let max_wire = 2 * u64::try_from(max_message).unwrap_or(u64::MAX / 2);
+        Self { stream, queued: 0, batch: 0, read_mark: 0, max_wire }
     }
 
     /// Queues a frame. It is written with the next [`Self::step`].
-    pub(super) fn queue(&mut self, text: String) {
+    pub(crate) fn queue(&mut self, text: String) {
         // A server's frame has a head of two, four or ten bytes.
         self.queued += u64::try_from(text.len()).unwrap_or(u64::MAX) + 10;
         self.batch += 1;
         self.send(Message::Text(Utf8Bytes::from(text)));
     }
 
+    /// Queues a binary frame.
+    pub(crate) fn queue_bytes(&mut self, bytes: Bytes) {
+        self.queued += u64::try_from(bytes.len()).unwrap_or(u64::MAX) + 10;
+        self.batch += 1;
+        self.send(Message::Binary(bytes));
+    }
+
     /// Queues a WebSocket ping.
-    pub(super) fn ping(&mut self) {
+    pub(crate) fn ping(&mut self) {
         self.queued += 2;
         self.send(Message::Ping(Vec::new().into()));
     }
@@ -104,47 +118,59 @@ impl Socket {
     }
 
     /// Tells whether more events may be taken.
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.buffered() < HIGH_WATER && self.batch < BATCH
     }
 
     /// Returns how many bytes wait to be written. Frames' heads are counted as large as they get.
-    pub(super) fn buffered(&self) -> u64 {
+    pub(crate) fn buffered(&self) -> u64 {
         self.queued.saturating_sub(self.stream.get_ref().written)
     }
 
     /// Returns how many bytes the peer's side has taken, ever.
-    pub(super) fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         self.stream.get_ref().written
     }
 
     /// Returns how many bytes came from the peer, ever.
-    pub(super) fn read(&self) -> u64 {
+    pub(crate) fn read(&self) -> u64 {
         self.stream.get_ref().read
     }
 
     /// Waits for the next thing to happen: a message first; if there is none, writes what is
     /// queued. May be dropped and called again.
-    pub(super) async fn step(&mut self) -> Step {
+    pub(crate) async fn step(&mut self) -> Step {
         poll_fn(|context| self.poll_step(context)).await
     }
 
     fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Step> {
-        if self.buffered() < HARD_LIMIT {
-            match Pin::new(&mut self.stream).poll_next(context) {
-                Poll::Ready(Some(Ok(message))) => {
-                    self.read_mark = self.read();
-                    return Poll::Ready(Step::Message(message));
-                }
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Step::Gone(gone(&error))),
-                Poll::Ready(None) => return Poll::Ready(Step::Gone(Gone::Peer)),
-                // The codec limits the size of a message; fragments without content have none.
-                Poll::Pending if self.read() - self.read_mark > MAX_WIRE_BYTES => {
-                    return Poll::Ready(Step::Gone(Gone::TooBig));
-                }
-                Poll::Pending => {}
-            }
+        if self.buffered() < HARD_LIMIT
+            && let Poll::Ready(step) = self.poll_message(context)
+        {
+            return Poll::Ready(step);
         }
+        self.poll_written(context)
+    }
+
+    /// Waits for the next message alone.
+    pub(crate) fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Step> {
+        match Pin::new(&mut self.stream).poll_next(context) {
+            Poll::Ready(Some(Ok(message))) => {
+                self.read_mark = self.read();
+                Poll::Ready(Step::Message(message))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Step::Gone(gone(&error))),
+            Poll::Ready(None) => Poll::Ready(Step::Gone(Gone::Peer)),
+            // The codec limits the size of a message; fragments without content have none.
+            Poll::Pending if self.read() - self.read_mark > self.max_wire => {
+                Poll::Ready(Step::Gone(Gone::TooBig))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Waits until what is queued was written, if anything is.
+    pub(crate) fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<Step> {
         if self.queued == 0 {
             return Poll::Pending;
         }
@@ -167,13 +193,13 @@ impl Socket {
 
     /// Says good-bye: writes what is queued and a close frame, then reads the rest away. A socket
     /// that is closed with unread bytes in it is reset, and the peer would miss our reason.
-    pub(super) async fn close(mut self, code: u16, reason: &'static str) {
+    pub(crate) async fn close(mut self, code: u16, reason: &'static str) {
         let frame = CloseFrame { code: code.into(), reason: Utf8Bytes::from_static(reason) };
         self.finish(Some(frame)).await;
     }
 
     /// Ends the socket after the peer hung up.
-    pub(super) async fn hang_up(mut self) {
+    pub(crate) async fn hang_up(mut self) {
         self.finish(None).await;
     }
 

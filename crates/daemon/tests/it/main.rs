@@ -6,6 +6,7 @@ mod agbox;
 mod bounds;
 mod caller;
 mod connections;
+mod exec;
 mod executions;
 mod floods;
 mod frames;

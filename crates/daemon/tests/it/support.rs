@@ -8,7 +8,7 @@ use daemon::{
     grpc::Lifecycle,
     keys::{self, Secret},
     serve::{Settings, serve},
-    ws::connection::Timing,
+    ws::health::Timing,
 };
 use engine::tasks::Tasks;
 use store::Store;

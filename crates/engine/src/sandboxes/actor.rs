@@ -15,9 +15,11 @@ mod main_process;
 mod moments;
 mod ports;
 mod retries;
+mod watchers;
 
 use std::{
     future::Future,
+    os::fd::OwnedFd,
     pin::Pin,
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -28,7 +30,8 @@ use isolate::{
     supervisor::wire::{Ask as Say, Tell},
 };
 use model::{
-    ids::Tenant,
+    exec::ExecState,
+    ids::{ExecId, Tenant},
     life::{FailureCause, Phase},
     sandbox::{Request, Sandbox, Wake},
     transition::{Answer, Observation, Transition},
@@ -44,6 +47,7 @@ use tokio::{
 use super::{
     INBOX, SandboxError, Shared, clock,
     companions::News,
+    feeds::Feeds,
     link::Link,
     machine::{Found, MachineError},
     materials::{self, Materials},
@@ -57,10 +61,24 @@ pub(super) use main_process::NAME as MAIN;
 use moments::Moments;
 use ports::Ports;
 use retries::Retry;
+use watchers::Waiter;
+
+/// What somebody says to the task.
+#[derive(Debug)]
+pub(super) enum Ask {
+    Request(Wish),
+    /// Asks for the stdin of a command. Nothing if it has none any more.
+    Input {
+        exec: ExecId,
+        answer: oneshot::Sender<Option<OwnedFd>>,
+    },
+    /// Something for the supervisor that changes nothing of what is kept.
+    Say(Say),
+}
 
 /// What somebody wants of the sandbox.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct Wish {
     pub(super) request: Request,
     pub(super) answer: oneshot::Sender<Result<Option<Transition>, SandboxError>>,
 }
@@ -70,6 +88,7 @@ pub(super) struct Ask {
 pub(super) struct Contact {
     pub(super) tenant: Tenant,
     pub(super) asks: mpsc::Sender<Ask>,
+    pub(super) feeds: Arc<Feeds>,
     /// How far its images have come.
     pub(super) progress: watch::Receiver<Progress>,
 }
@@ -131,13 +150,14 @@ pub(super) struct Actor {
     door: Door,
     presence: Presence,
     execs: Execs,
+    inputs: Vec<Waiter>,
     main: MainProcess,
     ports: Ports,
     beside: Beside,
     work: Option<Work>,
     retry: Retry,
     /// Requests that wait until the sandbox has been made ready.
-    waiting: Vec<Ask>,
+    waiting: Vec<Wish>,
     /// What it is made from, kept for as long as the record may not tell others so.
     materials: Materials,
     /// Until when its processes may take to stop.
@@ -154,7 +174,7 @@ pub(super) struct Actor {
 enum Happened {
     Asked(Option<Ask>),
     Done(Done),
-    Told(std::io::Result<Option<Tell>>),
+    Told(std::io::Result<Option<(Tell, Option<OwnedFd>)>>),
     Companion(News),
     TimeIsUp,
 }
@@ -185,6 +205,7 @@ impl Actor {
             door,
             presence,
             execs: Execs::default(),
+            inputs: Vec::new(),
             main: MainProcess::default(),
             ports: Ports::default(),
             beside: Beside::default(),
@@ -204,15 +225,19 @@ impl Actor {
         while !self.phase().is_terminal() && !self.is_over {
             self.do_what_is_due().await;
             match self.next().await {
-                Happened::Asked(Some(ask)) => self.answer(ask).await,
+                Happened::Asked(Some(Ask::Request(wish))) => self.answer(wish).await,
+                Happened::Asked(Some(Ask::Input { exec, answer })) => {
+                    self.ask_for_input(exec, answer).await;
+                }
+                Happened::Asked(Some(Ask::Say(say))) => self.say(&say).await,
                 // Nobody can ask any more: the engine is gone.
                 Happened::Asked(None) => return,
                 Happened::Done(done) => {
                     self.work = None;
                     self.finish(done).await;
                 }
-                Happened::Told(Ok(Some(tell))) => self.hear(tell).await,
-                Happened::Told(gone) => self.lose_supervisor(gone),
+                Happened::Told(Ok(Some((tell, fd)))) => self.hear(tell, fd).await,
+                Happened::Told(gone) => self.lose_supervisor(gone.map(drop)),
                 Happened::Companion(news) => self.hear_of_companion(news).await,
                 Happened::TimeIsUp => self.time_is_up().await,
             }
@@ -406,7 +431,7 @@ impl Actor {
     }
 
     /// Answers a request, and does what there is to do at once.
-    async fn answer(&mut self, ask: Ask) {
+    async fn answer(&mut self, ask: Wish) {
         if let Err(error) = self.check(&ask.request) {
             let _ = ask.answer.send(Err(error));
             return;
@@ -436,7 +461,7 @@ impl Actor {
         let _ = ask.answer.send(answer);
     }
 
-    async fn resume_first(&mut self, ask: Ask) {
+    async fn resume_first(&mut self, ask: Wish) {
         if self.waiting.len() >= INBOX {
             let full = "too many requests wait for the sandbox".to_owned();
             let _ = ask.answer.send(Err(SandboxError::Unavailable(full)));
@@ -504,6 +529,11 @@ impl Actor {
             other => other,
         };
         recorded?;
+        for (exec, life) in transition.ended() {
+            if let ExecState::Ended(end) = &life.state {
+                self.door.feeds.end(exec, end);
+            }
+        }
         self.moments.follow(&self.sandbox.life, &transition);
         self.sandbox.life = transition.life().clone();
         for event in transition.events() {
@@ -556,7 +586,7 @@ impl Actor {
 
     async fn ask_ourselves(&mut self, request: Request) {
         let (answer, _nobody) = oneshot::channel();
-        self.answer(Ask { request, answer }).await;
+        self.answer(Wish { request, answer }).await;
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use isolate::supervisor::wire::{MAX_ID, Start, User};
+use isolate::supervisor::wire::{Input, Size, Start, User};
 use model::{
     image::{HOST, UsedImage},
     sandbox::Sandbox,
-    spec::{ExecSpec, SandboxSpec},
+    spec::{self, ExecSpec, SandboxSpec},
 };
 
 use super::SandboxError;
@@ -14,8 +14,12 @@ use super::SandboxError;
 /// What a command finds if nobody sets it.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What command and environment may take together. They travel in one packet.
-const MAX_COMMAND: usize = isolate::wire::MAX_PACKET - 1024 - MAX_ID;
+/// What command and environment may take together. The kernel takes no more than 2 MiB, and no text of
+/// more than 128 KiB.
+const MAX_COMMAND: usize = 1 << 20;
+
+/// The longest of its texts.
+const MAX_TEXT: usize = (128 << 10) - 1;
 
 /// What the variables of an image may take of that.
 pub(super) const MAX_IMAGE_ENV: usize = 8 << 10;
@@ -65,6 +69,13 @@ fn check_size(env: &[String], more: usize, spec: &ExecSpec) -> Result<(), Sandbo
              what is large into a file of the sandbox"
         )));
     }
+    let mut texts = spec.command.iter().chain(env);
+    if texts.any(|text| text.len() > MAX_TEXT) {
+        return Err(SandboxError::Invalid(format!(
+            "no argument and no variable may be longer than {MAX_TEXT} bytes: put what is large \
+             into a file of the sandbox"
+        )));
+    }
     let texts = spec.command.iter().chain(spec.env.keys()).chain(spec.env.values());
     if texts.chain([&spec.working_directory]).any(|text| text.contains('\0')) {
         return Err(SandboxError::Invalid("a command cannot hold the character zero".to_owned()));
@@ -89,6 +100,12 @@ pub(super) fn start(
         },
         user: user(spec)?,
         keep,
+        input: match spec.input {
+            spec::Input::Open => Input::Open,
+            spec::Input::Closed => Input::Closed,
+        },
+        terminal: spec.terminal.map(|size| Size { rows: size.rows, columns: size.columns }),
+        at_most: spec.timeout,
     })
 }
 

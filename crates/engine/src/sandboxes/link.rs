@@ -1,11 +1,19 @@
 //! The connection to the supervisor of one sandbox.
 
-use std::{io, net::TcpStream, os::fd::OwnedFd, path::Path};
+use std::{
+    io,
+    net::TcpStream,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
 
 use isolate::{
     sandbox::folder,
     socket::PacketSocket,
-    supervisor::wire::{self, Ask, Loopback, Secret, Tell},
+    supervisor::{
+        large,
+        wire::{self, Ask, Loopback, Secret, Tell},
+    },
 };
 use rustix::{
     fs::{Mode, OFlags},
@@ -33,16 +41,29 @@ impl Link {
 
     /// Asks for something. Waits only while the supervisor has not read what was asked before.
     pub(super) async fn ask(&self, ask: &Ask) -> io::Result<()> {
-        let packet = encode(ask)?;
-        let send = |socket: &PacketSocket| Ok(socket.send(&packet, &[], SendFlags::DONTWAIT)?);
+        let mut packet = wire::encode(ask).map_err(io::Error::other)?;
+        let mut file = None;
+        if packet.len() > isolate::wire::MAX_PACKET {
+            if packet.len() > large::LONGEST {
+                return Err(io::ErrorKind::ArgumentListTooLong.into());
+            }
+            file = Some(large::pack(&packet)?);
+            packet = encode(&Ask::InFile)?;
+        }
+        let fds: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+        let send = |socket: &PacketSocket| Ok(socket.send(&packet, &fds, SendFlags::DONTWAIT)?);
         self.socket.async_io(Interest::WRITABLE, send).await
     }
 
-    /// Returns what it says next; `None` when it is gone, or has let somebody else in.
-    pub(super) async fn next(&self) -> io::Result<Option<Tell>> {
+    /// Returns what it says next, and what came along; `None` when it is gone, or has let somebody
+    /// else in.
+    pub(super) async fn next(&self) -> io::Result<Option<(Tell, Option<OwnedFd>)>> {
         let receive = |socket: &PacketSocket| Ok(socket.receive(RecvFlags::DONTWAIT)?);
         match self.socket.async_io(Interest::READABLE, receive).await? {
-            Some(packet) => wire::decode(&packet.bytes).map(Some).map_err(io::Error::other),
+            Some(packet) => {
+                let tell = wire::decode(&packet.bytes).map_err(io::Error::other)?;
+                Ok(Some((tell, packet.fds.into_iter().next())))
+            }
             None => Ok(None),
         }
     }

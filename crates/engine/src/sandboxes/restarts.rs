@@ -45,6 +45,7 @@ pub(super) fn how(end: &End) -> String {
     match end {
         End::Exited { exit: Exit::Code(code), .. } => format!("with code {code}"),
         End::Exited { exit: Exit::Signal(signal), .. } => format!("by signal {signal}"),
+        End::TimedOut { .. } => "at the end of its time".to_owned(),
         End::NotStarted(broken) => format!("before it began ({broken})"),
     }
 }

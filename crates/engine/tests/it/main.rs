@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod added;
 #[cfg(test)]
+mod attached;
+#[cfg(test)]
 mod bombs;
 #[cfg(test)]
 mod calls;

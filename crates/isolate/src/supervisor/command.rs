@@ -36,7 +36,7 @@ pub(super) fn become_command(rights: &Rights, start: &Start, streams: &Streams) 
     let number = rustix::process::getpid().as_raw_nonzero().get();
     // If the supervisor cannot be told it takes the command for one that was never started.
     let _ = rustix::io::write(&streams.tell, &Word::Process(number).to_bytes());
-    if let Err(broken) = settle(streams) {
+    if let Err(broken) = settle(start, streams) {
         fail(&streams.tell, broken);
     }
     let Ok(tell) = sys::process::inherited(TELL) else { exit_now(127) };
@@ -54,12 +54,16 @@ fn fail(tell: &OwnedFd, broken: Broken) -> ! {
 }
 
 /// Closes everything that is not the command's own.
-fn settle(streams: &Streams) -> Result<(), Broken> {
+fn settle(start: &Start, streams: &Streams) -> Result<(), Broken> {
     let fork = Broken::at(Step::Fork);
     sys::signal::restore_defaults().map_err(&fork)?;
     rustix::process::setsid().map_err(&fork)?;
     let Streams { stdin, stdout, stderr, tell } = streams;
-    sys::process::place_all(&[stdin, stdout, stderr, tell].map(AsFd::as_fd), 0).map_err(&fork)
+    sys::process::place_all(&[stdin, stdout, stderr, tell].map(AsFd::as_fd), 0).map_err(&fork)?;
+    if start.terminal.is_some() {
+        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).map_err(&fork)?;
+    }
+    Ok(())
 }
 
 /// Gives up rights and becomes the command. Comes back only with what broke.

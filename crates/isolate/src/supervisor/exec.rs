@@ -5,7 +5,7 @@
 //!      └────────────────────▲
 //! ```
 
-use std::{os::fd::OwnedFd, time::Duration};
+use std::{os::fd::OwnedFd, time::Instant};
 
 use rustix::{
     fs::{Mode, OFlags, openat},
@@ -20,11 +20,13 @@ use super::{
     journal::{self, Record},
     output::Output,
     stem::Stem,
-    wire::{End, Known, Start, Tell, Whom, Written},
+    terminal,
+    wire::{End, Input, Known, Start, Tell, Usage, Wanted, Whom, Written},
 };
 use crate::{
     init::word::Word,
     plan::{Broken, Exit, Step},
+    sys::process::ChildrenUsage,
 };
 
 /// A command that was asked for, until it is forgotten.
@@ -42,8 +44,25 @@ pub(super) struct Exec {
     stderr: Output,
     /// A step that broke. It has a process all the same, which is waited for.
     broken: Option<Broken>,
+    time: Time,
     end: Option<End>,
     told: Told,
+}
+
+/// How long it may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Time {
+    Unlimited,
+    Until(Instant),
+    /// It was killed for it.
+    IsUp,
+}
+
+/// Our ends of the streams of a command.
+pub(super) struct Ours {
+    pub(super) input: Option<OwnedFd>,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: Option<OwnedFd>,
 }
 
 /// What the daemon knows of an exec.
@@ -59,31 +78,33 @@ impl Exec {
     /// Has the process forked that becomes the command.
     pub(super) fn start(place: &Place, stem: &Stem, start: &Start) -> Result<Self, Broken> {
         let fork = Broken::at(Step::Fork);
-        let (stdin, input) = pipe_with(PipeFlags::CLOEXEC).map_err(&fork)?;
-        let (from_stdout, stdout) = pipe_with(PipeFlags::CLOEXEC).map_err(&fork)?;
-        let (from_stderr, stderr) = pipe_with(PipeFlags::CLOEXEC).map_err(&fork)?;
         let (words, tell) = pipe_with(PipeFlags::CLOEXEC).map_err(&fork)?;
-        for ours in [&from_stdout, &from_stderr, &words] {
-            rustix::io::ioctl_fionbio(ours, true).map_err(&fork)?;
-        }
+        rustix::io::ioctl_fionbio(&words, true).map_err(&fork)?;
+        let (ours, streams) = match start.terminal {
+            Some(size) => terminal::open(size, start.user, tell).map_err(&fork)?,
+            None => pipes(start.input, tell).map_err(&fork)?,
+        };
         let keep = |source, stream| {
             let file = create(&place.outputs, &format!("{}.{stream}.log", start.exec))?;
             Ok(Output::new(source, file, start.keep))
         };
-        let stdout_kept = keep(from_stdout, "stdout").map_err(Broken::at(Step::Writable))?;
-        let stderr_kept = keep(from_stderr, "stderr").map_err(Broken::at(Step::Writable))?;
+        let writable = Broken::at(Step::Writable);
+        let stdout = keep(Some(ours.stdout), "stdout").map_err(&writable)?;
+        let stderr = keep(ours.stderr, "stderr").map_err(&writable)?;
         let group = place.make_leaf(&start.exec).map_err(Broken::at(Step::Cgroup))?;
-        let streams = Streams { stdin, stdout, stderr, tell };
+        // A time that is too far off to be said is never.
+        let until = start.at_most.and_then(|at_most| Instant::now().checked_add(at_most));
         stem.start(start, &streams, group.as_ref()).map_err(&fork)?;
         Ok(Self {
             id: start.exec.clone(),
             pid: None,
             words: Some(words),
             waiting: None,
-            input: Some(input),
-            stdout: stdout_kept,
-            stderr: stderr_kept,
+            input: ours.input,
+            stdout,
+            stderr,
             broken: None,
+            time: until.map_or(Time::Unlimited, Time::Until),
             end: None,
             told: Told::default(),
         })
@@ -172,7 +193,7 @@ impl Exec {
     pub(super) fn exited(
         &mut self,
         exit: Exit,
-        cpu_time: Duration,
+        used: ChildrenUsage,
         place: &Place,
         buffer: &mut [u8],
     ) {
@@ -182,9 +203,13 @@ impl Exec {
         self.stdout.take_rest(buffer);
         self.stderr.take_rest(buffer);
         self.input = None;
-        let end = match self.broken {
-            Some(broken) => End::NotStarted(broken),
-            None => End::Exited { exit, cpu_time, written: self.written() },
+        let usage = Usage { cpu_time: used.cpu_time, peak_memory: used.largest };
+        let written = self.written();
+        let end = match (self.broken, self.time, exit) {
+            (Some(broken), _, _) => End::NotStarted(broken),
+            // One that had ended by itself just before was not killed.
+            (None, Time::IsUp, Exit::Signal(libc::SIGKILL)) => End::TimedOut { usage, written },
+            (None, _, exit) => End::Exited { exit, usage, written },
         };
         place.note(&Record::Ended { exec: self.id.clone(), end: end.clone() });
         self.end = Some(end);
@@ -217,6 +242,28 @@ impl Exec {
             Whom::Group => kill_process_group(pid, signal),
             Whom::All => place.signal_all(&self.id, pid, signal),
         };
+    }
+
+    /// Returns when its time is up.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.time {
+            Time::Until(until) if self.end.is_none() => Some(until),
+            Time::Until(_) | Time::Unlimited | Time::IsUp => None,
+        }
+    }
+
+    /// Kills it if its time is up.
+    pub(super) fn end_when_due(&mut self, now: Instant, place: &Place) {
+        if self.deadline().is_some_and(|until| until <= now) {
+            self.time = Time::IsUp;
+            self.signal(Signal::KILL, Whom::All, place);
+        }
+    }
+
+    /// Says from where on somebody wants its output.
+    pub(super) fn pace(&mut self, wanted: Option<Wanted>) {
+        self.stdout.want(wanted.map(|wanted| wanted.stdout));
+        self.stderr.want(wanted.map(|wanted| wanted.stderr));
     }
 
     pub(super) fn input(&self) -> Option<&OwnedFd> {
@@ -259,6 +306,22 @@ impl Exec {
         }
         None
     }
+}
+
+/// Makes the streams of a command without a terminal.
+fn pipes(input: Input, tell: OwnedFd) -> Result<(Ours, Streams), Errno> {
+    let (stdin, writing) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (from_stdout, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (from_stderr, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+    for ours in [&writing, &from_stdout, &from_stderr] {
+        rustix::io::ioctl_fionbio(ours, true)?;
+    }
+    let input = match input {
+        Input::Open => Some(writing),
+        Input::Closed => None,
+    };
+    let ours = Ours { input, stdout: from_stdout, stderr: Some(from_stderr) };
+    Ok((ours, Streams { stdin, stdout, stderr, tell }))
 }
 
 pub(super) fn number(pid: Pid) -> u32 {

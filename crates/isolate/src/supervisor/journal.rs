@@ -83,14 +83,18 @@ fn checksum(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Read as _, time::Duration};
+    use std::io::Read as _;
 
     use super::*;
-    use crate::{plan::Exit, supervisor::wire::Written};
+    use crate::{
+        plan::Exit,
+        supervisor::wire::{Usage, Written},
+    };
 
     fn records() -> Vec<Record> {
         let exit = Exit::Signal(9);
-        let end = End::Exited { exit, cpu_time: Duration::ZERO, written: Written::default() };
+        let (usage, written) = (Usage::default(), Written::default());
+        let end = End::Exited { exit, usage, written };
         let exec = || "ex_1".to_owned();
         vec![
             Record::Started { exec: exec(), pid: 7 },

@@ -27,7 +27,7 @@ impl Place {
         }
     }
 
-    fn remove_output(&self, exec: &str) {
+    pub(super) fn remove_output(&self, exec: &str) {
         for stream in STREAMS {
             let _ = unlinkat(&self.outputs, format!("{exec}{stream}"), AtFlags::empty());
         }

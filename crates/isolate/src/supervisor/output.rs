@@ -2,7 +2,8 @@
 //!
 //! A byte is in the file at its place in the stream. When more was written than is to be kept, the
 //! oldest part is cut out of the file, which stays as long as the stream: places never change, and
-//! a reader is told from where on there is something.
+//! a reader is told from where on there is something. What somebody wants to read is not cut out:
+//! while it takes all the room, nothing more is taken from whoever writes.
 
 use std::os::fd::OwnedFd;
 
@@ -29,6 +30,8 @@ pub(super) struct Output {
     source: Option<OwnedFd>,
     file: OwnedFd,
     keep: u64,
+    /// What somebody wants to read, from there on.
+    wanted: Option<u64>,
     stored: Stored,
 }
 
@@ -41,12 +44,24 @@ pub(super) enum Pumped {
 }
 
 impl Output {
-    pub(super) fn new(source: OwnedFd, file: OwnedFd, keep: u64) -> Self {
-        Self { source: Some(source), file, keep, stored: Stored::default() }
+    pub(super) fn new(source: Option<OwnedFd>, file: OwnedFd, keep: u64) -> Self {
+        Self { source, file, keep, wanted: None, stored: Stored::default() }
     }
 
+    /// Returns where more comes from, unless there is no room for it.
     pub(super) fn source(&self) -> Option<&OwnedFd> {
-        self.source.as_ref()
+        self.source.as_ref().filter(|_| !self.is_full())
+    }
+
+    /// Says from where on it is wanted, if it is.
+    pub(super) fn want(&mut self, from: Option<u64>) {
+        self.wanted = from;
+        self.cut();
+    }
+
+    fn is_full(&self) -> bool {
+        let wanted = self.wanted.map(|from| from.max(self.stored.start));
+        wanted.is_some_and(|from| self.stored.end.saturating_sub(from) >= self.keep)
     }
 
     pub(super) fn stored(&self) -> Stored {
@@ -108,7 +123,11 @@ impl Output {
         if end - start < self.keep.saturating_add(STEP) {
             return;
         }
-        let length = (end - self.keep - start) / STEP * STEP;
+        let until = self.wanted.map_or(end - self.keep, |from| from.min(end - self.keep));
+        let length = until.saturating_sub(start) / STEP * STEP;
+        if length == 0 {
+            return;
+        }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // A file system that cannot cut keeps what there is.
         if fallocate(&self.file, flags, start, length).is_ok() {
@@ -131,7 +150,7 @@ mod tests {
 
     fn output(keep: u64, file: File) -> (Output, File) {
         let (read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
-        (Output::new(read, file.into(), keep), File::from(write))
+        (Output::new(Some(read), file.into(), keep), File::from(write))
     }
 
     #[test]
@@ -170,6 +189,29 @@ mod tests {
             kept.read_exact_at(&mut byte, place).unwrap();
             assert_eq!(u64::from(byte[0]), place >> 16);
         }
+    }
+
+    #[test]
+    fn what_somebody_wants_stays_and_whoever_writes_waits_meanwhile() {
+        let (mut output, _source) = output(2 << 20, tempfile::tempfile().unwrap());
+        output.want(Some(0));
+        for number in 0..32_u8 {
+            assert!(output.source().is_some(), "{number}");
+            output.store(&vec![number; CHUNK]);
+        }
+        assert!(output.source().is_none());
+        // A pipe's worth that was in it when its writer ended is kept in any case.
+        output.store(&vec![0; 1 << 20]);
+        assert_eq!(output.stored(), Stored { start: 0, end: 3 << 20, lost: 0 });
+        output.want(Some((1 << 20) + 1));
+        assert_eq!(output.stored().start, 1 << 20);
+        assert!(output.source().is_some());
+        output.want(None);
+        for number in 0..32_u8 {
+            output.store(&vec![number; CHUNK]);
+        }
+        assert!(output.source().is_some());
+        assert!(output.stored().start > 1 << 20);
     }
 
     #[test]

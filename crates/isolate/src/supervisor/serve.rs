@@ -17,6 +17,7 @@ use super::{
     Place,
     exec::Exec,
     journal::Record,
+    large,
     output::CHUNK,
     port,
     stem::Stem,
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::{
     plan::{Broken, Step},
-    socket::PacketSocket,
+    socket::{Packet, PacketSocket},
     sys,
 };
 
@@ -106,6 +107,8 @@ impl Supervisor {
                 self.handle(&source)?;
             }
             self.stop_when_due()?;
+            let now = Instant::now();
+            self.execs.values_mut().for_each(|exec| exec.end_when_due(now, &self.place));
         }
     }
 
@@ -125,11 +128,13 @@ impl Supervisor {
     }
 
     fn wait(&mut self) -> Result<Vec<Source>, Errno> {
-        let timeout = match self.stop {
-            Some(Stop::Asked { until }) => Some(until.saturating_duration_since(Instant::now())),
+        let stop = match self.stop {
+            Some(Stop::Asked { until }) => Some(until),
             Some(Stop::Killed) | None => None,
         };
-        let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
+        let deadline = self.execs.values().filter_map(Exec::deadline).chain(stop).min();
+        let left = deadline.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut sources = Vec::new();
         let mut fds = Vec::new();
         self.list(&mut sources, &mut fds);
@@ -231,7 +236,7 @@ impl Supervisor {
         }
         match daemon.socket.receive(RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN) => {}
-            Ok(Some(packet)) => match wire::decode(&packet.bytes) {
+            Ok(Some(packet)) => match whole(&packet) {
                 Ok(ask) => self.obey(ask)?,
                 // It speaks another language; a better one may come.
                 Err(_) => self.daemon = None,
@@ -243,7 +248,7 @@ impl Supervisor {
 
     fn obey(&mut self, ask: Ask) -> Result<(), Errno> {
         match ask {
-            Ask::Hello { .. } | Ask::Connect { .. } => {}
+            Ask::Hello { .. } | Ask::Connect { .. } | Ask::InFile => {}
             Ask::Start(start) => self.start(&start),
             Ask::Signal { exec, signal, whom } => match self.execs.get_mut(&exec) {
                 Some(found) => {
@@ -272,6 +277,17 @@ impl Supervisor {
                 }
             }
             Ask::Stop { grace } => self.stop(grace)?,
+            Ask::Pace { exec, wanted } => {
+                // One that is over keeps what it has.
+                if let Some(found) = self.execs.get_mut(&exec) {
+                    found.pace(wanted);
+                }
+            }
+            Ask::Clear { exec } => {
+                if wire::is_good_id(&exec) && !self.execs.contains_key(&exec) {
+                    self.place.remove_output(&exec);
+                }
+            }
         }
         Ok(())
     }
@@ -357,7 +373,7 @@ impl Supervisor {
             let place = &self.place;
             let mut living = self.execs.values_mut().filter(|exec| !exec.has_ended());
             if let Some(exec) = living.find_map(|exec| exec.is(ended.pid, place).then_some(exec)) {
-                exec.exited(ended.exit, ended.cpu_time, &self.place, &mut self.buffer);
+                exec.exited(ended.exit, ended.used, &self.place, &mut self.buffer);
                 self.leftovers.extend(exec.leftovers());
             }
         }
@@ -410,6 +426,16 @@ impl Daemon {
             }
         }
         Ok(())
+    }
+}
+
+/// Reads a message, wherever it is.
+fn whole(packet: &Packet) -> Result<Ask, WireError> {
+    match (wire::decode(&packet.bytes)?, packet.fds.first()) {
+        (Ask::InFile, Some(file)) => {
+            wire::decode(&large::unpack(file).map_err(|_unreadable| WireError::Empty)?)
+        }
+        (ask, _) => Ok(ask),
     }
 }
 

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Place,
     command::{self, Streams},
+    large,
     wire::{self, Start},
 };
 use crate::{
@@ -28,6 +29,7 @@ use crate::{
     plan::{Broken, Rights, Step},
     socket::PacketSocket,
     sys::{self, process::Fork},
+    wire::MAX_PACKET,
 };
 
 /// What a stem is told. The first is always `Begin`.
@@ -37,6 +39,8 @@ enum Order {
     Begin { rights: Rights, filter: Vec<u8> },
     /// With it come the streams of a command, and its group if it has one of its own.
     Start(Start),
+    /// Another order, too long for a packet, is in the file that comes along before all else.
+    InFile,
 }
 
 /// A stem, as the supervisor holds it. It ends when this is dropped.
@@ -91,7 +95,13 @@ impl Stem {
     fn send(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         let packet = wire::encode(order).or(Err(Errno::MSGSIZE))?;
         // One that stands still is not waited for.
-        self.socket.send(&packet, fds, SendFlags::DONTWAIT)
+        if packet.len() <= MAX_PACKET {
+            return self.socket.send(&packet, fds, SendFlags::DONTWAIT);
+        }
+        let file = large::pack(&packet)?;
+        let fds: Vec<_> = [file.as_fd()].into_iter().chain(fds.iter().copied()).collect();
+        let packet = wire::encode(&Order::InFile).or(Err(Errno::MSGSIZE))?;
+        self.socket.send(&packet, &fds, SendFlags::DONTWAIT)
     }
 }
 
@@ -113,14 +123,19 @@ fn serve(socket: &PacketSocket) -> Result<Infallible, Errno> {
     loop {
         match next(&socket)? {
             (Order::Start(start), fds) => bear(&rights, &start, fds)?,
-            (Order::Begin { .. }, _) => return Err(Errno::BADMSG),
+            (Order::Begin { .. } | Order::InFile, _) => return Err(Errno::BADMSG),
         }
     }
 }
 
 fn next(socket: &PacketSocket) -> Result<(Order, Vec<OwnedFd>), Errno> {
-    let packet = socket.receive(RecvFlags::empty())?.ok_or(Errno::PIPE)?;
-    Ok((wire::decode(&packet.bytes).or(Err(Errno::BADMSG))?, packet.fds))
+    let mut packet = socket.receive(RecvFlags::empty())?.ok_or(Errno::PIPE)?;
+    let order = wire::decode(&packet.bytes).or(Err(Errno::BADMSG))?;
+    if !matches!(order, Order::InFile) || packet.fds.is_empty() {
+        return Ok((order, packet.fds));
+    }
+    let order = large::unpack(&packet.fds.remove(0))?;
+    Ok((wire::decode(&order).or(Err(Errno::BADMSG))?, packet.fds))
 }
 
 /// Forks the process that becomes a command.

@@ -10,7 +10,8 @@
 //! ```text
 //! daemon ── Hello ──▶ supervisor ── Welcome, then every exec that was not forgotten
 //!        ── Start ──▶            ── Started, or Ended if it cannot be
-//!                                ── Output, whenever there is more
+//!        ── Pace ───▶            ── Output, whenever there is more
+//!        ── OpenInput ▶          ── Input, with where to write
 //!                                ── Ended, once
 //!        ── Forget ─▶
 //!
@@ -86,6 +87,25 @@ pub enum Ask {
         port: u16,
         at: Loopback,
     },
+    /// Says what somebody still wants to read: it is kept, and while there is no room for more the
+    /// exec waits. Nothing: the oldest goes for the newest.
+    Pace {
+        exec: String,
+        wanted: Option<Wanted>,
+    },
+    /// Removes the output of an exec that was forgotten.
+    Clear {
+        exec: String,
+    },
+    /// Another message, too long for a packet, is in the file that comes along.
+    InFile,
+}
+
+/// From where on the output of an exec is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    pub stdout: u64,
+    pub stderr: u64,
 }
 
 /// Where inside a port is.
@@ -107,6 +127,27 @@ pub struct Start {
     pub user: User,
     /// How much of each stream is kept at most.
     pub keep: u64,
+    pub input: Input,
+    /// With one all streams are the terminal, and what it shows is kept as stdout.
+    pub terminal: Option<Size>,
+    /// Everything that it has started is killed after this time.
+    pub at_most: Option<Duration>,
+}
+
+/// What an exec finds at its stdin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input {
+    /// What somebody writes, now or later.
+    Open,
+    /// The end.
+    Closed,
+}
+
+/// The size of a terminal, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    pub rows: u16,
+    pub columns: u16,
 }
 
 /// Command and env are the user's: they never appear in a log line.
@@ -157,7 +198,8 @@ pub enum Tell {
         exec: String,
         end: End,
     },
-    /// Comes with a descriptor, unless stdin is closed or the exec is over.
+    /// Comes with a descriptor, unless stdin is closed or the exec is over. It does not block; of a
+    /// terminal it is the end that people sit at.
     Input {
         exec: String,
     },
@@ -209,9 +251,19 @@ pub struct Stored {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// By the kernel's word. All output is in `written`.
-    Exited { exit: Exit, cpu_time: Duration, written: Written },
+    Exited { exit: Exit, usage: Usage, written: Written },
     /// It never became the command.
     NotStarted(Broken),
+    /// It was killed at the end of its time, and is gone by the kernel's word.
+    TimedOut { usage: Usage, written: Written },
+}
+
+/// What an exec's process and those that it waited for have used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub cpu_time: Duration,
+    /// Of the largest of them, in bytes.
+    pub peak_memory: u64,
 }
 
 /// Why something is not done.
@@ -274,12 +326,15 @@ mod tests {
             directory: "/".into(),
             user: User::Plain { user: 1000, group: 1000 },
             keep: 64 << 20,
+            input: Input::Closed,
+            terminal: Some(Size { rows: 24, columns: 80 }),
+            at_most: Some(Duration::from_secs(1)),
         };
         let asks = [
             (Ask::Hello { secret: Secret([7; 32]) }, format!("0100{}", "07".repeat(32))),
             (
                 Ask::Start(Box::new(start)),
-                "0101026578 01026c73 0103413d31 012f 00e807e807 80808020".into(),
+                "0101026578 01026c73 0103413d31 012f 00e807e807 80808020 01 011850 010100".into(),
             ),
             (
                 Ask::Signal { exec: "ex".into(), signal: 15, whom: Whom::All },
@@ -293,6 +348,13 @@ mod tests {
                 Ask::Connect { secret: Secret([7; 32]), port: 8080, at: Loopback::V6 },
                 format!("0107{} 903f 01", "07".repeat(32)),
             ),
+            (Ask::Pace { exec: "ex".into(), wanted: None }, "0108026578 00".into()),
+            (
+                Ask::Pace { exec: "ex".into(), wanted: Some(Wanted { stdout: 1, stderr: 2 }) },
+                "0108026578 01 01 02".into(),
+            ),
+            (Ask::Clear { exec: "ex".into() }, "0109026578".into()),
+            (Ask::InFile, "010a".into()),
         ];
         for (ask, bytes) in asks {
             assert_eq!(hex(&encode(&ask).unwrap()), bytes.replace(' ', ""), "{ask:?}");
@@ -302,18 +364,27 @@ mod tests {
             stdout: Stored { start: 1, end: 2, lost: 3 },
             stderr: Stored { start: 4, end: 5, lost: 6 },
         };
-        let end = End::Exited { exit: Exit::Code(7), cpu_time: Duration::from_nanos(9), written };
+        let usage = Usage { cpu_time: Duration::from_nanos(9), peak_memory: 5 };
+        let end = End::Exited { exit: Exit::Code(7), usage, written };
+        let timed_out = End::TimedOut { usage, written };
         let not_started = End::NotStarted(Broken { step: Step::Plan, errno: 2 });
         let known = Known { exec: "ex".into(), pid: Some(2), written, end: Some(end.clone()) };
         let tells = [
             (Tell::Welcome { sandbox: "sb".into(), execs: 1 }, "010002736201".to_owned()),
             (
                 Tell::Known(known),
-                "0101026578 0102 010203040506 01 00 000e 0009 010203040506".into(),
+                "0101026578 0102 010203040506 01 00 000e 0009 05 010203040506".into(),
             ),
             (Tell::Started { exec: "ex".into(), pid: 2 }, "010202657802".into()),
             (Tell::Output { exec: "ex".into(), written }, "0103026578 010203040506".into()),
-            (Tell::Ended { exec: "ex".into(), end }, "0104026578 00 000e 0009 010203040506".into()),
+            (
+                Tell::Ended { exec: "ex".into(), end },
+                "0104026578 00 000e 0009 05 010203040506".into(),
+            ),
+            (
+                Tell::Ended { exec: "ex".into(), end: timed_out },
+                "0104026578 02 0009 05 010203040506".into(),
+            ),
             (Tell::Ended { exec: "ex".into(), end: not_started }, "0104026578 01 00 04".into()),
             (Tell::Input { exec: "ex".into() }, "0105026578".into()),
             (Tell::Refused { exec: "ex".into(), why: Refusal::Stopping }, "010602657803".into()),

@@ -245,7 +245,7 @@ pub struct Ended {
     pub pid: Pid,
     pub exit: Exit,
     /// Its own, and that of all children it has waited for.
-    pub cpu_time: Duration,
+    pub used: ChildrenUsage,
 }
 
 /// Reaps one child that has ended, if there is any.
@@ -265,7 +265,7 @@ pub fn reap() -> Result<Option<Ended>, Errno> {
     } else {
         Exit::Code(libc::WEXITSTATUS(status))
     };
-    Ok(pid.map(|pid| Ended { pid, exit, cpu_time: cpu_time(&usage) }))
+    Ok(pid.map(|pid| Ended { pid, exit, used: used(&usage) }))
 }
 
 fn cpu_time(usage: &libc::rusage) -> Duration {
@@ -291,8 +291,12 @@ pub fn children_usage() -> ChildrenUsage {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the call fills in one `rusage`.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    used(&usage)
+}
+
+fn used(usage: &libc::rusage) -> ChildrenUsage {
     ChildrenUsage {
-        cpu_time: cpu_time(&usage),
+        cpu_time: cpu_time(usage),
         largest: u64::try_from(usage.ru_maxrss).unwrap_or_default() * 1024,
     }
 }

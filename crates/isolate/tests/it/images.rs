@@ -12,7 +12,7 @@ use isolate::{
     sandbox::{BodySpec, HostPaths, Image, SandboxAnswer, SandboxOrder},
     socket::PacketSocket,
     spawner::IdRange,
-    supervisor::wire::{self as supervisor, Ask, End, Secret, Start, Tell, User},
+    supervisor::wire::{self as supervisor, Ask, End, Input, Secret, Start, Tell, User},
     volume::{ByteCount, DiskKind, DiskLimit},
     wire::{self, Notice, Order, Report},
 };
@@ -155,6 +155,9 @@ impl Ground {
             directory: "/".to_owned(),
             user,
             keep: 1 << 20,
+            input: Input::Open,
+            terminal: None,
+            at_most: None,
         })));
         loop {
             let packet = to.receive(RecvFlags::empty()).unwrap().unwrap();

@@ -2,6 +2,8 @@
 //! shell and its everyday tools, so that the same tests run in a small virtual machine.
 
 #[cfg(test)]
+mod bounds;
+#[cfg(test)]
 mod disk;
 #[cfg(test)]
 mod freezing;

@@ -9,8 +9,8 @@ use isolate::{
     supervisor::{
         journal::{self, Record},
         wire::{
-            self, Ask, End, Known, Loopback, Refusal, Secret, Start, Stored, Tell, User, Whom,
-            Written,
+            self, Ask, End, Input, Known, Loopback, Refusal, Secret, Start, Stored, Tell, User,
+            Whom, Written,
         },
     },
 };
@@ -26,8 +26,8 @@ use rustix::{
 const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 
 /// A daemon, as far as these tests need one.
-struct Daemon {
-    socket: PacketSocket,
+pub(crate) struct Daemon {
+    pub(crate) socket: PacketSocket,
 }
 
 impl Daemon {
@@ -39,7 +39,7 @@ impl Daemon {
     }
 
     /// Connects, says the secret, and returns what there is.
-    fn greet(supervisor: &SupervisorProcess) -> (Self, Vec<Known>) {
+    pub(crate) fn greet(supervisor: &SupervisorProcess) -> (Self, Vec<Known>) {
         let mut daemon = Self { socket: Self::connect(supervisor) };
         daemon.ask(&Ask::Hello { secret: SECRET });
         let Tell::Welcome { sandbox, execs } = daemon.next() else { panic!("no welcome") };
@@ -52,27 +52,27 @@ impl Daemon {
         (daemon, known)
     }
 
-    fn ask(&mut self, ask: &Ask) {
+    pub(crate) fn ask(&mut self, ask: &Ask) {
         self.socket.send(&wire::encode(ask).unwrap(), &[], SendFlags::empty()).unwrap();
     }
 
-    fn next_with_fd(&mut self) -> (Tell, Option<OwnedFd>) {
+    pub(crate) fn next_with_fd(&mut self) -> (Tell, Option<OwnedFd>) {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         assert_eq!(poll(&mut fds, Some(&PATIENCE)), Ok(1), "nothing was told");
         let packet = self.socket.receive(RecvFlags::empty()).unwrap().expect("it is gone");
         (wire::decode(&packet.bytes).unwrap(), packet.fds.into_iter().next())
     }
 
-    fn next(&mut self) -> Tell {
+    pub(crate) fn next(&mut self) -> Tell {
         self.next_with_fd().0
     }
 
-    fn start(&mut self, exec: &str, code: &str) {
+    pub(crate) fn start(&mut self, exec: &str, code: &str) {
         self.ask(&Ask::Start(Box::new(shell(exec, code))));
     }
 
     /// Waits for the end of this exec. What is told before is passed over.
-    fn end(&mut self, exec: &str) -> End {
+    pub(crate) fn end(&mut self, exec: &str) -> End {
         loop {
             match self.next() {
                 Tell::Ended { exec: ended, end } if ended == exec => return end,
@@ -85,7 +85,7 @@ impl Daemon {
     }
 
     /// Waits until this exec has written so much.
-    fn written(&mut self, exec: &str, bytes: u64) {
+    pub(crate) fn written(&mut self, exec: &str, bytes: u64) {
         loop {
             let (Tell::Output { exec: told, written }
             | Tell::Known(Known { exec: told, written, .. })) = self.next()
@@ -99,7 +99,7 @@ impl Daemon {
     }
 }
 
-fn shell(exec: &str, code: &str) -> Start {
+pub(crate) fn shell(exec: &str, code: &str) -> Start {
     Start {
         exec: exec.into(),
         argv: ["sh", "-c", code].map(Into::into).into(),
@@ -107,13 +107,16 @@ fn shell(exec: &str, code: &str) -> Start {
         directory: "/".into(),
         user: User::Plain { user: 0, group: 0 },
         keep: 64 << 20,
+        input: Input::Open,
+        terminal: None,
+        at_most: None,
     }
 }
 
-fn exit_of(end: &End) -> Exit {
+pub(crate) fn exit_of(end: &End) -> Exit {
     match end {
         End::Exited { exit, .. } => *exit,
-        End::NotStarted(broken) => panic!("{broken}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -182,7 +185,7 @@ fn what_happens_while_no_daemon_is_there_is_told_to_the_next() {
     assert_eq!(supervisor.output("stays", "stdout").unwrap(), b"one\ntwo\n");
 }
 
-fn open_input(daemon: &mut Daemon, exec: &str) -> Option<OwnedFd> {
+pub(crate) fn open_input(daemon: &mut Daemon, exec: &str) -> Option<OwnedFd> {
     daemon.ask(&Ask::OpenInput { exec: exec.into() });
     loop {
         if let (Tell::Input { exec: of }, fd) = daemon.next_with_fd() {

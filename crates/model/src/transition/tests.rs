@@ -120,6 +120,8 @@ fn observation() -> impl Strategy<Value = Observation> {
         1 => (exec_id(), 1..u64::MAX).prop_map(|(exec, lost)| {
             Observation::ExecExitedCut { exec, exit: Exit::Code(0), lost }
         }),
+        1 => (exec_id(), any::<u64>())
+            .prop_map(|(exec, lost)| Observation::ExecTimedOut { exec, lost }),
         1 => exec_id().prop_map(|exec| Observation::ExecNotStarted { exec, message: "no".into() }),
         1 => exec_id()
             .prop_map(|exec| Observation::ExecLost { exec, loss: Loss::SupervisorLost }),
@@ -212,6 +214,7 @@ proptest! {
             | Observation::Thawed
             | Observation::ExecExited { .. }
             | Observation::ExecExitedCut { .. }
+            | Observation::ExecTimedOut { .. }
             | Observation::ExecNotStarted { .. }
             | Observation::ExecLost { .. } => false,
         };

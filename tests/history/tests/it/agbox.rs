@@ -74,6 +74,7 @@ pub(crate) fn kind(kind: &EventKind) -> Kind {
             ExecEnd::Exited(_)
             | ExecEnd::ExitedCut { .. }
             | ExecEnd::NotStarted { .. }
+            | ExecEnd::TimedOut { .. }
             | ExecEnd::Lost(_) => Kind::ExecFailed,
             ExecEnd::Cancelled => Kind::ExecCancelled,
         },
@@ -90,6 +91,7 @@ fn end_of(end: &ExecEnd) -> (Option<i32>, Option<Loss>) {
         ExecEnd::Exited(Exit::Signal(signal))
         | ExecEnd::ExitedCut { exit: Exit::Signal(signal), .. } => (Some(128 + signal), None),
         ExecEnd::Cancelled => (None, None),
+        ExecEnd::TimedOut { .. } => (Some(137), None),
         ExecEnd::NotStarted { .. } => (None, Some(Loss::NotStarted)),
         ExecEnd::Lost(loss) => (None, Some(loss_of(*loss))),
     }

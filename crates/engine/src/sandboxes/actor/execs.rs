@@ -1,12 +1,12 @@
 //! The commands of a sandbox: what its supervisor says of them, and what is asked of it.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, os::fd::OwnedFd};
 
 use isolate::{
     failpoint,
     supervisor::{
         journal::Record,
-        wire::{Ask as Say, End, Known, Refusal, Tell, Whom},
+        wire::{Ask as Say, End, Known, Refusal, Tell, Whom, Written},
     },
 };
 use model::{
@@ -15,7 +15,7 @@ use model::{
 };
 
 use super::{Actor, Presence};
-use crate::sandboxes::{SandboxError, command};
+use crate::sandboxes::{SandboxError, attach::minding, command};
 
 /// What the supervisor has told since it was connected to.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Execs {
 const KILL: i32 = 9;
 
 impl Actor {
-    pub(super) async fn hear(&mut self, tell: Tell) {
+    pub(super) async fn hear(&mut self, tell: Tell, fd: Option<OwnedFd>) {
         self.hang_ups = 0;
         match tell {
             Tell::Welcome { sandbox, execs } => {
@@ -54,7 +54,9 @@ impl Actor {
             Tell::Known(known) => self.learn(known).await,
             Tell::Ended { exec, end } => self.exec_ended(&exec, end).await,
             Tell::Refused { exec, why } => self.exec_refused(&exec, why).await,
-            Tell::Started { .. } | Tell::Output { .. } | Tell::Input { .. } => {}
+            Tell::Started { exec, pid } => self.tell_watchers(&exec, Some(pid), None),
+            Tell::Output { exec, written } => self.tell_watchers(&exec, None, Some(written)),
+            Tell::Input { exec } => self.give_input(&exec, fd),
             // It ends now, which is seen by its silence.
             Tell::Stopped => {}
             // Only whoever asks for a connection is told so.
@@ -90,7 +92,8 @@ impl Actor {
             (None, Ok(id)) if !self.sandbox.life.running.contains_key(&id) => {
                 self.kill_exec(&id).await;
             }
-            (None, _) => self.learn_post_start(&known.exec).await,
+            (None, Ok(id)) => self.mind_again(&id, known.pid, known.written),
+            (None, Err(_)) => self.learn_post_start(&known.exec).await,
         }
         if let Some(to_come) = &mut self.execs.to_come {
             *to_come = to_come.saturating_sub(1);
@@ -146,6 +149,10 @@ impl Actor {
     pub(super) async fn start_exec(&mut self, exec: &Exec) {
         failpoint::pass("e.row");
         self.execs.known.insert(exec.id.to_string());
+        let feed = self.door.feeds.announce(&exec.id);
+        if exec.spec.unattended.is_some() {
+            minding::begin(&self.shared, exec, &feed);
+        }
         let keep = self.shared.settings.defaults.output.as_bytes();
         let start = match command::start(&self.sandbox, exec.id.as_str(), &exec.spec, keep) {
             Ok(start) => start,
@@ -193,7 +200,10 @@ impl Actor {
 
     async fn keep_end(&mut self, exec: ExecId, end: End) {
         failpoint::pass("e.exit_seen");
-        if let Err(error) = self.shared.machine.sync_outputs(&self.sandbox.id, &exec).await {
+        self.tell_last(&exec, &end);
+        if has_output(&end)
+            && let Err(error) = self.shared.machine.sync_outputs(&self.sandbox.id, &exec).await
+        {
             if error.kind() == std::io::ErrorKind::Interrupted {
                 return self.is_over = true;
             }
@@ -203,10 +213,13 @@ impl Actor {
         let observation = match end {
             End::Exited { exit, written, .. } => {
                 let exit = exit_of(exit);
-                match written.stdout.lost.saturating_add(written.stderr.lost) {
+                match lost(&written) {
                     0 => Observation::ExecExited { exec, exit },
                     lost => Observation::ExecExitedCut { exec, exit, lost },
                 }
+            }
+            End::TimedOut { written, .. } => {
+                Observation::ExecTimedOut { exec, lost: lost(&written) }
             }
             End::NotStarted(broken) => {
                 Observation::ExecNotStarted { exec, message: broken.to_string() }
@@ -219,7 +232,7 @@ impl Actor {
     async fn exec_refused(&mut self, exec: &str, why: Refusal) {
         let message = match why {
             // Only of a command that was to be signalled; its end says the rest.
-            Refusal::NoSuchExec => return,
+            Refusal::NoSuchExec => return self.give_input(exec, None),
             Refusal::TooManyExecs => "too many commands run in the sandbox",
             Refusal::BadId => "its id cannot name a file",
             Refusal::Stopping => "the sandbox is being stopped",
@@ -245,6 +258,21 @@ impl Actor {
                 self.keep_end(id, end).await;
             }
         }
+    }
+}
+
+/// What was written and could not be kept.
+fn lost(written: &Written) -> u64 {
+    written.stdout.lost.saturating_add(written.stderr.lost)
+}
+
+/// Whether there is anything that has to be on disk before the end is told.
+fn has_output(end: &End) -> bool {
+    match end {
+        End::Exited { written, .. } | End::TimedOut { written, .. } => {
+            written.stdout.end > 0 || written.stderr.end > 0
+        }
+        End::NotStarted(_) => false,
     }
 }
 

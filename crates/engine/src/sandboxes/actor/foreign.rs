@@ -3,7 +3,7 @@
 
 use std::io;
 
-use isolate::supervisor::wire::{Tell, VERSION, WireError};
+use isolate::supervisor::wire::{VERSION, WireError};
 use model::{life::Phase, sandbox::Request};
 
 use super::{Actor, Execs, MainProcess, Presence};
@@ -15,7 +15,7 @@ const HANG_UPS: u32 = 3;
 
 impl Actor {
     /// The supervisor says nothing more. If it lives, it is talked to again.
-    pub(super) fn lose_supervisor(&mut self, gone: io::Result<Option<Tell>>) {
+    pub(super) fn lose_supervisor(&mut self, gone: io::Result<()>) {
         let foreign = gone.as_ref().err().and_then(version_of);
         if let Err(error) = gone {
             tracing::warn!(sandbox = %self.sandbox.id, %error, "cannot hear its supervisor");
@@ -44,6 +44,7 @@ impl Actor {
     pub(super) fn let_go(&mut self, presence: Presence) {
         self.presence = presence;
         self.execs = Execs::default();
+        self.inputs.clear();
         self.main = MainProcess::default();
     }
 

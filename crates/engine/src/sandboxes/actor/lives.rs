@@ -23,7 +23,7 @@ use tokio::{
 use super::{Actor, Ask, Contact, Presence, RETRY};
 use crate::{
     images::Progress,
-    sandboxes::{INBOX, Shared},
+    sandboxes::{INBOX, Shared, feeds::Feeds},
 };
 
 /// How often a task may break off in a time. One that does so more often would do so for ever.
@@ -34,6 +34,7 @@ const WITHIN: Duration = Duration::from_mins(10);
 #[derive(Clone, Debug)]
 pub(super) struct Door {
     inbox: Arc<Mutex<mpsc::Receiver<Ask>>>,
+    pub(super) feeds: Arc<Feeds>,
     pub(super) progress: watch::Sender<Progress>,
 }
 
@@ -41,8 +42,9 @@ impl Door {
     pub(super) fn new(tenant: Tenant) -> (Self, Contact) {
         let (asks, inbox) = mpsc::channel(INBOX);
         let (progress, seen) = watch::channel(Progress::default());
-        let contact = Contact { tenant, asks, progress: seen };
-        (Self { inbox: Arc::new(Mutex::new(inbox)), progress }, contact)
+        let feeds = Arc::new(Feeds::default());
+        let contact = Contact { tenant, asks, feeds: Arc::clone(&feeds), progress: seen };
+        (Self { inbox: Arc::new(Mutex::new(inbox)), feeds, progress }, contact)
     }
 
     /// Returns the next request; `None` when nobody can ask any more.

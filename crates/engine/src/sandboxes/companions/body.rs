@@ -190,7 +190,7 @@ impl Body {
                     return Over::Done;
                 }
                 told = link.next() => match told {
-                    Ok(Some(tell)) => self.hear(link, tell, &mut to_come).await,
+                    Ok(Some((tell, _))) => self.hear(link, tell, &mut to_come).await,
                     Ok(None) | Err(_) => return Over::Lost,
                 },
                 () = time_is_up => self.time_is_up(link).await,

@@ -1,0 +1,271 @@
+//! Commands in a sandbox over HTTP and WebSocket, as the session protocol spells them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A command to run: the body of `POST /v1/exec`, and the fields of a `start` frame.
+#[derive(Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Start {
+    /// A text for the shell, or a program and its arguments. Left out to watch one that is there.
+    pub command: Option<Command>,
+    /// The shell that a text is for; `/bin/sh` if nobody says.
+    pub shell: Option<String>,
+    /// The caller's own id. Sent again it is the same command, which is never run twice.
+    pub exec_id: Option<String>,
+    /// An absolute path; `/workspace` if nobody says.
+    pub cwd: Option<String>,
+    pub env: BTreeMap<String, String>,
+    /// `agbox`, `root` or a number.
+    pub user: Option<String>,
+    /// After this time it is killed.
+    pub timeout_seconds: Option<f64>,
+    /// After so much time without anybody who watches it is killed.
+    pub idle_timeout_seconds: Option<f64>,
+    /// For how long it can be read after its end.
+    pub ttl_seconds: Option<f64>,
+    /// Whether it is killed as soon as this connection is gone.
+    pub kill_on_disconnect: bool,
+    /// What it reads from stdin, all of it. `POST` only.
+    pub input: Option<String>,
+    /// Whether stdin stays open for `stdin` frames. WebSocket only.
+    pub stdin: Option<Stdin>,
+    /// Gives it a terminal.
+    pub tty: Option<Size>,
+    /// In which form output comes. WebSocket only.
+    pub encoding: Option<Encoding>,
+    /// What becomes of it when there is no more room for output that was not read.
+    pub on_full: Option<OnFull>,
+    /// From which byte on output is sent.
+    pub stdout_offset: u64,
+    pub stderr_offset: u64,
+}
+
+/// Command, env and input are the user's: they never appear in a log line.
+impl std::fmt::Debug for Start {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Start").field("exec_id", &self.exec_id).finish_non_exhaustive()
+    }
+}
+
+/// What to run.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Command {
+    Text(String),
+    Arguments(Vec<String>),
+}
+
+/// What is run is the user's: it never appears in a log line.
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Command")
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdin {
+    Open,
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Size {
+    pub rows: u32,
+    pub cols: u32,
+}
+
+/// In which form output comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Encoding {
+    /// As text; what is no UTF-8 in base64, and marked so.
+    #[default]
+    Text,
+    Base64,
+    /// In binary messages: one byte for the stream (1 stdout, 2 stderr), eight for the offset, most
+    /// significant first, then the bytes.
+    Binary,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFull {
+    /// The command waits until it was read.
+    #[default]
+    Wait,
+    /// The oldest output goes, and a `gap` says so.
+    Drop,
+}
+
+/// What a client says on `WS /v1/exec/ws`.
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ClientFrame {
+    /// First of all, unless the token came with the upgrade; later with a fresh one.
+    Auth {
+        token: String,
+    },
+    Start(Box<Start>),
+    Stdin {
+        #[serde(default)]
+        data: String,
+        /// `base64` if the data are not text.
+        #[serde(default)]
+        encoding: Encoding,
+        /// Whether nothing comes after this.
+        #[serde(default)]
+        eof: bool,
+    },
+    Resize {
+        rows: i64,
+        cols: i64,
+    },
+    /// By name, with or without `SIG`.
+    Signal {
+        signal: String,
+    },
+    Ping {
+        #[serde(default)]
+        id: Option<String>,
+    },
+    /// Watches it no more. It goes on.
+    Close,
+}
+
+/// Tokens, commands and input are secrets: only the kind of frame is shown.
+impl std::fmt::Debug for ClientFrame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auth { .. } => "Auth",
+            Self::Start(_) => "Start",
+            Self::Stdin { .. } => "Stdin",
+            Self::Resize { .. } => "Resize",
+            Self::Signal { .. } => "Signal",
+            Self::Ping { .. } => "Ping",
+            Self::Close => "Close",
+        })
+    }
+}
+
+/// What the server says on `WS /v1/exec/ws`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ServerFrame<'a> {
+    AuthOk {
+        session_id: &'a str,
+    },
+    Ready {
+        exec_id: &'a str,
+        pid: Option<u32>,
+    },
+    Stdout(Chunk<'a>),
+    Stderr(Chunk<'a>),
+    /// So many bytes of a stream are not kept any more.
+    Gap {
+        stream: &'a str,
+        offset: u64,
+        length: u64,
+    },
+    /// Always the last.
+    Exit(Exit),
+    Pong {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
+    },
+    Error {
+        code: &'a str,
+        message: &'a str,
+        retryable: bool,
+    },
+    /// Send `auth` with a fresh token before this time, or the connection is closed.
+    TokenExpiring {
+        expires_at: String,
+    },
+}
+
+/// A part of a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Chunk<'a> {
+    pub data: std::borrow::Cow<'a, str>,
+    /// The place of its first byte in the stream.
+    pub offset: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<Encoding>,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Exit {
+    /// By the kernel's word; none if a signal ended it, or nobody can know.
+    pub exit_code: Option<i32>,
+    /// The name of the signal that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+    /// `exited`, `signaled`, `cancelled`, `timed_out`, `not_started` or `lost`.
+    pub reason: &'static str,
+    /// Says more of what did not go well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    pub cpu_time_ms: u64,
+    /// Of the largest of its processes.
+    pub peak_memory_bytes: u64,
+}
+
+/// What `POST /v1/exec` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ran {
+    pub exec_id: String,
+    #[serde(flatten)]
+    pub exit: Exit,
+    pub stdout: String,
+    pub stderr: String,
+    /// `base64` where a stream is no UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout_encoding: Option<Encoding>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr_encoding: Option<Encoding>,
+    /// Bytes that are missing at the end of a stream here; they can be had one by one.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub stdout_omitted: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub stderr_omitted: u64,
+}
+
+/// What `GET /v1/exec/{exec_id}` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Shown {
+    pub exec_id: String,
+    /// `running` or `ended`.
+    pub state: &'static str,
+    pub started_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    pub exit: Option<Exit>,
+    pub stdout: Extent,
+    pub stderr: Extent,
+}
+
+/// How much of a stream there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Extent {
+    /// The first byte that is still kept.
+    pub start: u64,
+    /// One past the last byte that was kept.
+    pub end: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}

@@ -1,0 +1,236 @@
+//! Messages of LangSmith's sandbox API, as its clients send and read them. Fields that are not known are
+//! passed over: their clients grow by themselves.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A command: the body of `POST /execute` and `/execute/stream/start`, and of the frame `execute`.
+#[derive(Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Execute {
+    pub command: String,
+    pub shell: Option<String>,
+    pub command_id: Option<String>,
+    /// None, or at most 0: it may take any time.
+    pub timeout_seconds: Option<f64>,
+    /// Other spellings of the same.
+    pub timeout: Option<f64>,
+    pub timeout_secs: Option<f64>,
+    /// Below 0: it may be left alone for any time.
+    pub idle_timeout_seconds: Option<f64>,
+    /// Below 0: it stays readable as long as its sandbox.
+    pub ttl_seconds: Option<f64>,
+    pub kill_on_disconnect: bool,
+    pub env: Option<BTreeMap<String, String>>,
+    pub cwd: Option<String>,
+    pub run_config: Option<RunConfig>,
+    pub close_stdin: bool,
+    pub pty: bool,
+}
+
+/// Command and env are the user's: they never appear in a log line.
+impl std::fmt::Debug for Execute {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Execute").field("command_id", &self.command_id).finish_non_exhaustive()
+    }
+}
+
+/// How commands are run.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunConfig {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work_dir: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub env_vars: Option<BTreeMap<String, String>>,
+}
+
+impl std::fmt::Debug for RunConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunConfig").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// From where on output is wanted: the body of `POST /execute/stream/resume` and the frame
+/// `reconnect`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Reconnect {
+    pub command_id: String,
+    pub stdout_offset: u64,
+    pub stderr_offset: u64,
+}
+
+/// What a client says on `WS /execute/ws`.
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ClientFrame {
+    Execute(Box<Execute>),
+    Reconnect(Reconnect),
+    Input {
+        #[serde(default)]
+        data: String,
+    },
+    CloseStdin,
+    Kill,
+    /// Something that is not known here.
+    #[serde(other)]
+    Other,
+}
+
+impl std::fmt::Debug for ClientFrame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Execute(_) => "Execute",
+            Self::Reconnect(_) => "Reconnect",
+            Self::Input { .. } => "Input",
+            Self::CloseStdin => "CloseStdin",
+            Self::Kill => "Kill",
+            Self::Other => "Other",
+        })
+    }
+}
+
+/// What the server says on `WS /execute/ws`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ServerFrame<'a> {
+    Started {
+        command_id: &'a str,
+        pid: u32,
+    },
+    Stdout(Chunk<'a>),
+    Stderr(Chunk<'a>),
+    /// Always the last, unless an error is.
+    Exit {
+        exit_code: i32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signal: Option<String>,
+    },
+    Error {
+        error_type: &'a str,
+        error: &'a str,
+    },
+}
+
+/// A part of a stream. Clients go on at `offset` and as many bytes as `data` has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Chunk<'a> {
+    /// Has a question mark for every byte that is no UTF-8.
+    pub data: &'a str,
+    pub offset: u64,
+    /// The bytes themselves, in base64, where `data` has such question marks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_b64: Option<String>,
+}
+
+/// What `POST /execute` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Executed {
+    pub stdout: String,
+    pub stderr: String,
+    pub exit_code: i32,
+    /// The bytes themselves, in base64, where a stream is no UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout_b64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr_b64: Option<String>,
+    /// Whether a part of the output is missing at its end.
+    #[serde(skip_serializing_if = "is_false")]
+    pub truncated: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// A sandbox to create: the body of `POST …/boxes`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct CreateBox {
+    /// Unique among the sandboxes of the key's tenant, for ever.
+    pub name: Option<String>,
+    /// An image by any of the names that there were for it.
+    pub snapshot_id: Option<String>,
+    pub snapshot_name: Option<String>,
+    pub snapshot: Option<String>,
+    pub template_name: Option<String>,
+    /// Whether the answer waits until it is ready; so it does if nobody says.
+    pub wait_for_ready: bool,
+    /// For how many seconds it waits.
+    pub timeout: Option<f64>,
+    /// After so much time without use it is stopped; 0: never.
+    pub idle_ttl_seconds: Option<u64>,
+    pub vcpus: Option<f64>,
+    pub cpu_millicores: Option<u64>,
+    pub mem_bytes: Option<u64>,
+    pub fs_capacity_bytes: Option<u64>,
+    pub run_config: Option<RunConfig>,
+    pub env_vars: Option<BTreeMap<String, String>>,
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+impl Default for CreateBox {
+    fn default() -> Self {
+        Self {
+            name: None,
+            snapshot_id: None,
+            snapshot_name: None,
+            snapshot: None,
+            template_name: None,
+            wait_for_ready: true,
+            timeout: None,
+            idle_ttl_seconds: None,
+            vcpus: None,
+            cpu_millicores: None,
+            mem_bytes: None,
+            fs_capacity_bytes: None,
+            run_config: None,
+            env_vars: None,
+            labels: None,
+        }
+    }
+}
+
+/// A sandbox, as clients see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SandboxBox {
+    pub id: String,
+    pub name: String,
+    /// What every path of its data plane begins with.
+    pub dataplane_url: String,
+    /// `provisioning`, `ready`, `failed` or `stopped`.
+    pub status: &'static str,
+    pub status_message: Option<String>,
+    pub created_at: String,
+    pub updated_at: String,
+    pub stopped_at: Option<String>,
+    pub idle_ttl_seconds: u64,
+    /// The image that it is made from.
+    pub snapshot_id: String,
+    pub vcpus: Option<u64>,
+    pub cpu_millicores: Option<u64>,
+    pub mem_bytes: Option<u64>,
+    pub fs_capacity_bytes: Option<u64>,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What `GET …/boxes/{name}/status` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BoxStatus {
+    pub status: &'static str,
+    pub status_message: Option<String>,
+}
+
+/// What `GET …/boxes` answers. Clients read the same list under both names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BoxList {
+    pub sandboxes: Vec<SandboxBox>,
+    pub items: Vec<SandboxBox>,
+    pub next_cursor: Option<String>,
+    pub offset: u64,
+}

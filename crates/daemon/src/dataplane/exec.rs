@@ -1,0 +1,44 @@
+//! Commands in a sandbox: run one and wait, or watch it over a WebSocket or an event stream.
+//!
+//! One implementation in two spellings, that of the session protocol (`/v1/exec…`) and LangSmith's
+//! (`/execute…`). Whoever is cut off goes on at the byte where it was.
+
+mod conversation;
+mod events;
+mod from_wire;
+mod once;
+mod socket;
+mod stdin;
+mod text;
+mod to_wire;
+mod words;
+
+use model::capability::Capability;
+
+use super::routes::{Body, Method, Needs, Route, Routes, Spelling};
+
+pub(super) fn routes() -> Routes {
+    use Method::{Delete, Get, Post, Socket};
+    use Spelling::{LangSmith, Session};
+    let process = Needs::Capability(Capability::Process);
+    let route = |spelling, method, path, needs| Route {
+        spelling,
+        method,
+        path,
+        needs,
+        body: Body::Message,
+    };
+    Routes::default()
+        .with(route(Session, Post, "/exec", process), once::exec)
+        .with(
+            route(Session, Socket, "/exec/ws", Needs::InBand(Capability::Process)),
+            socket::session,
+        )
+        .with(route(Session, Get, "/exec/{exec_id}", process), once::show)
+        .with(route(Session, Delete, "/exec/{exec_id}", process), once::cancel)
+        .with(route(Session, Get, "/exec/{exec_id}/{stream}", process), once::output)
+        .with(route(LangSmith, Post, "/execute", process), once::execute)
+        .with(route(LangSmith, Socket, "/execute/ws", process), socket::langsmith)
+        .with(route(LangSmith, Post, "/execute/stream/start", process), events::start)
+        .with(route(LangSmith, Post, "/execute/stream/resume", process), events::resume)
+}

@@ -1,0 +1,268 @@
+//! Commands without a stream: run one and wait, look at one, end one.
+
+use api::{
+    errors::ErrorCode,
+    exec::{Encoding, Ran, Shown, Start},
+    langsmith::{Execute, Executed},
+};
+use axum::{
+    Json,
+    body::Body as Answer,
+    extract::{Path, Query, State},
+    http::{
+        StatusCode,
+        header::{CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+    },
+    response::{IntoResponse as _, Response},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use engine::sandboxes::{
+    SandboxError,
+    attach::{Attached, InputError, OnFull, Part, Stream},
+};
+use futures_util::stream;
+use model::{
+    ids::ExecId,
+    sandbox::WhenStopped,
+    spec::{ExecSpec, Input},
+};
+use serde::Deserialize;
+
+use super::{
+    from_wire,
+    to_wire::{self, Told},
+};
+use crate::{
+    dataplane::access::Access,
+    http::{
+        App,
+        problem::{ApiError, Body},
+    },
+};
+
+/// What an answer carries of each stream. The rest can be had by itself.
+const MOST: u64 = 1 << 20;
+
+/// Runs a command and answers when it is over.
+pub(super) async fn exec(access: Access, Body(start): Body<Start>) -> Result<Json<Ran>, ApiError> {
+    let exec = from_wire::exec_id(start.exec_id.as_deref())?;
+    let mut spec = from_wire::exec(&start)?;
+    if start.input.is_none() {
+        spec.input = Input::Closed;
+    }
+    let mut attached = begin(&access, exec, spec).await?;
+    if let Some(input) = &start.input {
+        write(&attached, input.as_bytes()).await?;
+    }
+    let (end, usage) = ended(&mut attached).await?;
+    let stdout = read(&attached, Stream::Stdout).await?;
+    let stderr = read(&attached, Stream::Stderr).await?;
+    Ok(Json(Ran {
+        exec_id: attached.id().to_string(),
+        exit: to_wire::exit(&end, Some(usage)),
+        stdout_encoding: stdout.encoding(),
+        stderr_encoding: stderr.encoding(),
+        stdout_omitted: stdout.omitted,
+        stderr_omitted: stderr.omitted,
+        stdout: stdout.into_text(),
+        stderr: stderr.into_text(),
+    }))
+}
+
+/// The same in LangSmith's words.
+pub(super) async fn execute(
+    access: Access,
+    Body(asked): Body<Execute>,
+) -> Result<Json<Executed>, ApiError> {
+    let exec = from_wire::exec_id(asked.command_id.as_deref())?;
+    let spec = ExecSpec { input: Input::Closed, ..from_wire::execute(&asked)? };
+    let mut attached = begin(&access, exec, spec).await?;
+    let (end, _) = ended(&mut attached).await?;
+    let exit_code = match to_wire::told(&end) {
+        Told::Code { code, .. } => code,
+        Told::Error { kind: "CommandTimeout", message } => {
+            return Err(ApiError::new(ErrorCode::Timeout, message).with_kind("CommandTimeout"));
+        }
+        Told::Error { kind, message } => {
+            return Err(ApiError::new(ErrorCode::Conflict, message).with_kind(kind));
+        }
+    };
+    let stdout = read(&attached, Stream::Stdout).await?;
+    let stderr = read(&attached, Stream::Stderr).await?;
+    let base64 = |kept: &Kept| kept.encoding().map(|_| BASE64.encode(&kept.bytes));
+    Ok(Json(Executed {
+        exit_code,
+        truncated: stdout.omitted > 0 || stderr.omitted > 0,
+        stdout_b64: base64(&stdout),
+        stderr_b64: base64(&stderr),
+        stdout: String::from_utf8_lossy(&stdout.bytes).into_owned(),
+        stderr: String::from_utf8_lossy(&stderr.bytes).into_owned(),
+    }))
+}
+
+/// Shows how a command stands.
+pub(super) async fn show(
+    access: Access,
+    Path((_, exec)): Path<(String, String)>,
+) -> Result<Json<Shown>, ApiError> {
+    Ok(Json(to_wire::shown(&find(&access, &exec).await?)))
+}
+
+/// Ends a command and all that it has started. Doing it twice is doing it once.
+pub(super) async fn cancel(
+    access: Access,
+    Path((_, exec)): Path<(String, String)>,
+) -> Result<StatusCode, ApiError> {
+    match find(&access, &exec).await?.cancel().await {
+        Ok(()) | Err(SandboxError::ExecEnded) => Ok(StatusCode::NO_CONTENT),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Where to begin in a stream.
+#[derive(Debug, Deserialize)]
+pub(super) struct From {
+    #[serde(default)]
+    offset: u64,
+}
+
+/// Sends the bytes of a stream from a place on, as far as it has come.
+pub(super) async fn output(
+    State(_): State<App>,
+    access: Access,
+    Path((_, exec, stream)): Path<(String, String, String)>,
+    Query(From { offset }): Query<From>,
+) -> Result<Response, ApiError> {
+    let stream = match stream.as_str() {
+        "stdout" => Stream::Stdout,
+        "stderr" => Stream::Stderr,
+        _ => return Err(ApiError::new(ErrorCode::NotFound, "a stream is stdout or stderr")),
+    };
+    let attached = find(&access, &exec).await?;
+    let extent = extent(&attached, stream);
+    let begin = offset.clamp(extent.start, extent.end);
+    let output = attached.output(stream, begin, OnFull::Drop);
+    // Held until the end, so that the command counts as watched.
+    let bytes =
+        stream::try_unfold((output, attached, extent.end), async |(mut output, held, end)| {
+            if output.at() >= end {
+                return Ok::<_, SandboxError>(None);
+            }
+            match output.next().await? {
+                Part::Bytes { mut bytes, at } => {
+                    bytes.truncate(usize::try_from(end - at).unwrap_or(usize::MAX));
+                    Ok(Some((bytes, (output, held, end))))
+                }
+                // What was kept when this was asked is kept no more: an end that is not the right one.
+                Part::Gap { .. } => Err(SandboxError::Unavailable("a part is gone".to_owned())),
+                Part::End { .. } => Ok(None),
+            }
+        });
+    let headers = [
+        (CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+        (CONTENT_DISPOSITION, "attachment".to_owned()),
+    ];
+    let mut answer = (headers, Answer::from_stream(bytes)).into_response();
+    for (name, value) in [("x-output-start", begin), ("x-output-end", extent.end)] {
+        answer.headers_mut().insert(name, value.into());
+    }
+    Ok(answer)
+}
+
+async fn begin(
+    access: &Access,
+    exec: Option<ExecId>,
+    spec: ExecSpec,
+) -> Result<Attached, ApiError> {
+    let (tenant, sandbox) = (access.tenant(), access.sandbox());
+    Ok(access.sandboxes().run(tenant, sandbox, exec, spec, WhenStopped::Resume).await?)
+}
+
+async fn find(access: &Access, exec: &str) -> Result<Attached, ApiError> {
+    let exec = exec.parse::<ExecId>().map_err(|_form| SandboxError::ExecNotFound)?;
+    Ok(access.sandboxes().attach(access.tenant(), access.sandbox(), &exec).await?)
+}
+
+async fn ended(
+    attached: &mut Attached,
+) -> Result<(model::exec::ExecEnd, engine::sandboxes::attach::Usage), ApiError> {
+    let ended = attached.ended().await;
+    ended.ok_or_else(|| {
+        let message = "the server lets go of the command; ask for it by its id";
+        ApiError::new(ErrorCode::Unavailable, message)
+    })
+}
+
+/// Writes all of a command's input. A command need not read it.
+async fn write(attached: &Attached, input: &[u8]) -> Result<(), ApiError> {
+    let pipe = match attached.input().await {
+        Ok(pipe) => pipe,
+        Err(SandboxError::ExecEnded) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    match pipe.write_all(input).await {
+        Ok(()) | Err(InputError::Closed) => {}
+        Err(InputError::Broken(error)) => {
+            let message = format!("cannot write to the command: {error}");
+            return Err(ApiError::new(ErrorCode::Unavailable, message));
+        }
+    }
+    drop(pipe);
+    match attached.close_input().await {
+        Ok(()) | Err(SandboxError::ExecEnded) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What an answer has of a stream.
+struct Kept {
+    bytes: Vec<u8>,
+    omitted: u64,
+}
+
+impl Kept {
+    fn encoding(&self) -> Option<Encoding> {
+        str::from_utf8(&self.bytes).is_err().then_some(Encoding::Base64)
+    }
+
+    fn into_text(self) -> String {
+        String::from_utf8(self.bytes).unwrap_or_else(|error| BASE64.encode(error.into_bytes()))
+    }
+}
+
+/// Reads a stream of a command that is over, from where it is kept on.
+async fn read(attached: &Attached, stream: Stream) -> Result<Kept, ApiError> {
+    let extent = extent(attached, stream);
+    let mut output = attached.output(stream, extent.start, OnFull::Drop);
+    let mut bytes = Vec::new();
+    let mut omitted = extent.start.saturating_add(extent.lost);
+    while output.at() < extent.end {
+        let Part::Bytes { bytes: more, .. } = output.next().await? else { break };
+        bytes.extend(more);
+        if u64::try_from(bytes.len()).unwrap_or(u64::MAX) >= MOST {
+            break;
+        }
+    }
+    let most = usize::try_from(MOST).unwrap_or(usize::MAX);
+    if bytes.len() > most {
+        bytes.truncate(most);
+        // A character is not split, if it is one.
+        if let Err(error) = str::from_utf8(&bytes)
+            && error.error_len().is_none()
+        {
+            bytes.truncate(error.valid_up_to());
+        }
+    }
+    let read = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    omitted = omitted.saturating_add((extent.end - extent.start).saturating_sub(read));
+    Ok(Kept { bytes, omitted })
+}
+
+fn extent(attached: &Attached, stream: Stream) -> engine::sandboxes::attach::Extent {
+    let [stdout, stderr] = attached.flow().extents;
+    match stream {
+        Stream::Stdout => stdout,
+        Stream::Stderr => stderr,
+    }
+}

@@ -1,0 +1,281 @@
+//! Commands as those see them who watch: what they write, from any byte on, and how they end.
+//!
+//! Output is read from the files that the supervisor writes, so that it does not matter who watched
+//! before, or whether this server was there.
+
+mod input;
+pub(super) mod minding;
+mod output;
+
+use std::{sync::Arc, time::Duration};
+
+use isolate::supervisor::wire::{Ask as Say, Whom};
+use model::{
+    exec::{Exec, ExecEnd, ExecState},
+    ids::{ExecId, SandboxId, Tenant},
+    sandbox::{Request, WhenStopped},
+    spec::ExecSpec,
+    units::Timestamp,
+};
+use tokio::sync::{oneshot, watch};
+
+use super::{SandboxError, Sandboxes, Shared, actor::Ask, clock, feeds::Feed, random};
+pub use input::{InputError, InputPipe};
+pub use output::{Output, Part};
+
+/// One of the two that a command writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Stream {
+    pub const BOTH: [Self; 2] = [Self::Stdout, Self::Stderr];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+
+    const fn index(self) -> usize {
+        match self {
+            Self::Stdout => 0,
+            Self::Stderr => 1,
+        }
+    }
+}
+
+/// How much of a stream there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// The first byte that is still kept.
+    pub start: u64,
+    /// One past the last byte that was kept.
+    pub end: u64,
+    /// Bytes after that which could not be kept.
+    pub lost: u64,
+}
+
+/// What a command and those that it waited for have used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub cpu_time: Duration,
+    /// Of the largest of them, in bytes.
+    pub peak_memory: u64,
+}
+
+/// How far a command has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// Inside the sandbox. None before it has started, and long after it.
+    pub pid: Option<u32>,
+    pub extents: [Extent; 2],
+    pub usage: Usage,
+    /// Once it is in the store.
+    pub end: Option<ExecEnd>,
+}
+
+/// What becomes of a command at the bound of its kept output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFull {
+    /// It waits until this one who watches has read.
+    Wait,
+    /// The oldest goes.
+    Drop,
+}
+
+/// A command that is being watched. Whoever drops this watches it no more.
+#[derive(Debug)]
+pub struct Attached {
+    shared: Arc<Shared>,
+    exec: Exec,
+    flow: watch::Receiver<Flow>,
+    /// None of one that was over before.
+    seat: Option<Seat>,
+}
+
+/// A place among those who watch.
+#[derive(Debug)]
+struct Seat {
+    feed: Arc<Feed>,
+    number: u64,
+}
+
+impl Seat {
+    fn take(feed: Arc<Feed>) -> Self {
+        let number = feed.attend();
+        Self { feed, number }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.feed.leave(self.number);
+    }
+}
+
+impl Sandboxes {
+    /// Starts a command and watches it. One of this id that is there already is watched instead, if it
+    /// is the same command; it is never run twice.
+    pub async fn run(
+        &self,
+        tenant: &Tenant,
+        sandbox: &SandboxId,
+        exec: Option<ExecId>,
+        spec: ExecSpec,
+        when_stopped: WhenStopped,
+    ) -> Result<Attached, SandboxError> {
+        let exec = match exec {
+            Some(exec) => exec,
+            None => ExecId::from_random(random()?),
+        };
+        // Before it is asked for, so that it is never taken for one that nobody watches.
+        let seat = self.shared.feeds(sandbox, tenant).map(|feeds| Seat::take(feeds.open(&exec)));
+        let request = Request::StartExec { exec: exec.clone(), spec: spec.clone(), when_stopped };
+        match self.shared.request(sandbox, request).await {
+            Ok(Some(transition)) => match (transition.started().cloned(), seat) {
+                (Some(exec), Some(seat)) => Ok(Attached::to(&self.shared, exec, seat)),
+                (Some(exec), None) => self.attach(tenant, sandbox, &exec.id).await,
+                (None, _) => Err(SandboxError::ExecExists),
+            },
+            Ok(None) | Err(SandboxError::ExecExists) => {
+                let attached = self.attach(tenant, sandbox, &exec).await?;
+                if attached.exec.spec == spec {
+                    Ok(attached)
+                } else {
+                    Err(SandboxError::ExecExists)
+                }
+            }
+            Err(error) => {
+                drop(seat);
+                self.shared.forget_unreal(tenant, sandbox, &exec);
+                Err(error)
+            }
+        }
+    }
+
+    /// Watches a command that was started before, running or not.
+    pub async fn attach(
+        &self,
+        tenant: &Tenant,
+        sandbox: &SandboxId,
+        exec: &ExecId,
+    ) -> Result<Attached, SandboxError> {
+        let shared = &self.shared;
+        // Before the store is asked, so that no end falls between the two.
+        let seat = shared.feeds(sandbox, tenant).map(|feeds| Seat::take(feeds.open(exec)));
+        let found = self.exec(tenant, exec).await;
+        let found = found.map(|found| found.exec).and_then(|found| {
+            let is_readable = found.sandbox == *sandbox && is_readable(&found, clock::now());
+            if is_readable { Ok(found) } else { Err(SandboxError::ExecNotFound) }
+        });
+        let is_running = found.as_ref().is_ok_and(|found| !found.life.state.is_terminal());
+        if is_running && let (Ok(exec), Some(seat)) = (&found, seat) {
+            return Ok(Attached::to(shared, exec.clone(), seat));
+        }
+        shared.forget_unreal(tenant, sandbox, exec);
+        Ok(Attached::after(shared, found?).await)
+    }
+}
+
+impl Shared {
+    fn forget_unreal(&self, tenant: &Tenant, sandbox: &SandboxId, exec: &ExecId) {
+        if let Some(feeds) = self.feeds(sandbox, tenant) {
+            feeds.forget_unreal(exec);
+        }
+    }
+}
+
+/// Whether the time is not over for which a command can be read.
+fn is_readable(exec: &Exec, now: Timestamp) -> bool {
+    match (exec.life.ended_at, exec.spec.readable) {
+        (Some(ended), Some(readable)) => now.since(ended) < readable,
+        (None, _) | (_, None) => true,
+    }
+}
+
+impl Attached {
+    fn to(shared: &Arc<Shared>, exec: Exec, seat: Seat) -> Self {
+        minding::begin(shared, &exec, &seat.feed);
+        let flow = seat.feed.flow.subscribe();
+        Self { shared: Arc::clone(shared), exec, flow, seat: Some(seat) }
+    }
+
+    /// Watches a command that is over, or whose sandbox has no task here.
+    async fn after(shared: &Arc<Shared>, exec: Exec) -> Self {
+        let end = match &exec.life.state {
+            ExecState::Ended(end) => Some(end.clone()),
+            ExecState::Running => None,
+        };
+        let extents = output::extents(shared, &exec).await;
+        let (_, flow) = watch::channel(Flow { extents, end, ..Flow::default() });
+        Self { shared: Arc::clone(shared), exec, flow, seat: None }
+    }
+
+    pub fn id(&self) -> &ExecId {
+        &self.exec.id
+    }
+
+    pub fn exec(&self) -> &Exec {
+        &self.exec
+    }
+
+    /// Returns how far it has come.
+    pub fn flow(&self) -> Flow {
+        self.flow.borrow().clone()
+    }
+
+    /// Waits until it has a process, or is over, and returns its number inside the sandbox.
+    pub async fn started(&mut self) -> Option<u32> {
+        let started = self.flow.wait_for(|flow| flow.pid.is_some() || flow.end.is_some()).await;
+        started.ok().and_then(|flow| flow.pid)
+    }
+
+    /// Waits until its end is in the store. Nothing if this server is not told of it any more.
+    pub async fn ended(&mut self) -> Option<(ExecEnd, Usage)> {
+        let ended = self.flow.wait_for(|flow| flow.end.is_some()).await.ok()?;
+        ended.end.clone().map(|end| (end, ended.usage))
+    }
+
+    /// Reads one of its streams from a byte on.
+    pub fn output(&self, stream: Stream, from: u64, on_full: OnFull) -> Output {
+        let seat = match on_full {
+            OnFull::Wait => self.seat.as_ref().map(|seat| (Arc::clone(&seat.feed), seat.number)),
+            OnFull::Drop => None,
+        };
+        Output::new(&self.shared, &self.exec, stream, from, self.flow.clone(), seat)
+    }
+
+    /// Opens its stdin.
+    pub async fn input(&self) -> Result<InputPipe, SandboxError> {
+        let (answer, input) = oneshot::channel();
+        let ask = Ask::Input { exec: self.exec.id.clone(), answer };
+        self.shared.send(&self.exec.sandbox, ask).await?;
+        let input = input.await.map_err(|_gone| SandboxError::ExecEnded)?;
+        InputPipe::new(input.ok_or(SandboxError::ExecEnded)?)
+    }
+
+    /// Nobody writes to its stdin any more.
+    pub async fn close_input(&self) -> Result<(), SandboxError> {
+        self.say(Say::CloseInput { exec: self.exec.id.to_string() }).await
+    }
+
+    /// Signals its process group.
+    pub async fn signal(&self, signal: i32) -> Result<(), SandboxError> {
+        let exec = self.exec.id.to_string();
+        self.say(Say::Signal { exec, signal, whom: Whom::Group }).await
+    }
+
+    /// Ends it and everything that it has started.
+    pub async fn cancel(&self) -> Result<(), SandboxError> {
+        let request = Request::CancelExec(self.exec.id.clone());
+        self.shared.request(&self.exec.sandbox, request).await.map(drop)
+    }
+
+    async fn say(&self, say: Say) -> Result<(), SandboxError> {
+        self.shared.send(&self.exec.sandbox, Ask::Say(say)).await
+    }
+}

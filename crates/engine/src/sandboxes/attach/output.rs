@@ -1,0 +1,196 @@
+//! One stream of a command, read from its file.
+
+use std::{
+    fs::File,
+    io::{self, IoSliceMut},
+    os::unix::fs::FileExt as _,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use isolate::supervisor::wire::Ask as Say;
+use model::exec::{Exec, ExecEnd, ExecState};
+use rustix::{
+    fs::{SeekFrom, seek},
+    io::{Errno, ReadWriteFlags, preadv2},
+};
+use tokio::sync::watch;
+
+use super::{Extent, Flow, Stream};
+use crate::sandboxes::{SandboxError, Shared, actor::Ask, feeds::Feed, outputs_in};
+
+/// What is read at once, at most.
+const CHUNK: usize = 128 << 10;
+
+/// Reads a stream from a byte on, and waits for more while there may be more.
+#[derive(Debug)]
+pub struct Output {
+    shared: Arc<Shared>,
+    exec: Exec,
+    stream: Stream,
+    path: PathBuf,
+    /// Open once there is something to read.
+    file: Option<Arc<File>>,
+    at: u64,
+    flow: watch::Receiver<Flow>,
+    /// The one for whom the command waits.
+    seat: Option<(Arc<Feed>, u64)>,
+    end_is_told: bool,
+}
+
+/// What comes next in a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Bytes, the first of which is at this place of the stream.
+    Bytes { at: u64, bytes: Vec<u8> },
+    /// So many bytes from this place on are not kept any more, or could not be kept.
+    Gap { at: u64, length: u64 },
+    /// There is nothing more, and there will not be.
+    End { at: u64 },
+}
+
+impl Output {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        exec: &Exec,
+        stream: Stream,
+        from: u64,
+        flow: watch::Receiver<Flow>,
+        seat: Option<(Arc<Feed>, u64)>,
+    ) -> Self {
+        let path = path(shared, exec, stream);
+        Self {
+            shared: Arc::clone(shared),
+            exec: exec.clone(),
+            stream,
+            path,
+            file: None,
+            at: from,
+            flow,
+            seat,
+            end_is_told: false,
+        }
+    }
+
+    pub fn stream(&self) -> Stream {
+        self.stream
+    }
+
+    /// Returns the place of the next byte.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Returns what comes next, when it is there. What was returned before counts as read. Nothing is
+    /// lost if this is dropped.
+    pub async fn next(&mut self) -> Result<Part, SandboxError> {
+        self.want();
+        loop {
+            let (extent, is_over) = {
+                let flow = self.flow.borrow_and_update();
+                let extent = flow.extents.get(self.stream.index()).copied().unwrap_or_default();
+                (extent, flow.end.is_some())
+            };
+            if self.at < extent.start {
+                let (at, length) = (self.at, extent.start - self.at);
+                self.at = extent.start;
+                return Ok(Part::Gap { at, length });
+            }
+            if self.at < extent.end {
+                let most = usize::try_from(extent.end - self.at).unwrap_or(CHUNK).min(CHUNK);
+                let bytes = self.read(most).await?;
+                let at = self.at;
+                self.at += u64::try_from(bytes.len()).unwrap_or_default();
+                return Ok(Part::Bytes { at, bytes });
+            }
+            if is_over {
+                let at = extent.end;
+                if extent.lost > 0 && !self.end_is_told {
+                    self.end_is_told = true;
+                    return Ok(Part::Gap { at, length: extent.lost });
+                }
+                return Ok(Part::End { at: at + extent.lost });
+            }
+            if self.flow.changed().await.is_err() {
+                return Err(SandboxError::Unavailable("the server lets go of it".to_owned()));
+            }
+        }
+    }
+
+    /// Has the command wait until this is read, not longer.
+    fn want(&self) {
+        let Some((feed, number)) = &self.seat else { return };
+        let kept = self.shared.settings.defaults.output.as_bytes();
+        feed.want(*number, (self.stream, self.at), kept, |wanted| {
+            let say = Say::Pace { exec: self.exec.id.to_string(), wanted: Some(wanted) };
+            self.shared.try_send(&self.exec.sandbox, Ask::Say(say))
+        });
+    }
+
+    async fn read(&mut self, most: usize) -> Result<Vec<u8>, SandboxError> {
+        let failed = |error: io::Error| {
+            SandboxError::Unavailable(format!("cannot read the output of the command: {error}"))
+        };
+        let file = if let Some(file) = &self.file {
+            Arc::clone(file)
+        } else {
+            let opened = Arc::new(File::open(&self.path).map_err(failed)?);
+            Arc::clone(self.file.insert(opened))
+        };
+        let bytes = read_at(file, self.at, most).await.map_err(failed)?;
+        if bytes.is_empty() {
+            // It is shorter than it is said to be, so that not even waiting would help.
+            return Err(failed(io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(bytes)
+    }
+}
+
+/// Reads what is in memory at once, and has somebody else wait for the disk.
+async fn read_at(file: Arc<File>, at: u64, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; most];
+    let nowait = ReadWriteFlags::NOWAIT;
+    match preadv2(&file, &mut [IoSliceMut::new(&mut bytes)], at, nowait) {
+        Ok(length) if length > 0 => {
+            bytes.truncate(length);
+            return Ok(bytes);
+        }
+        Ok(_) | Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INTR) => {}
+        Err(other) => return Err(other.into()),
+    }
+    let read = tokio::task::spawn_blocking(move || {
+        let length = file.read_at(&mut bytes, at)?;
+        bytes.truncate(length);
+        Ok(bytes)
+    });
+    read.await.unwrap_or(Err(io::ErrorKind::Interrupted.into()))
+}
+
+/// Returns what there is of the output of a command that is over.
+pub(super) async fn extents(shared: &Shared, exec: &Exec) -> [Extent; 2] {
+    let paths = Stream::BOTH.map(|stream| path(shared, exec, stream));
+    let lost = match &exec.life.state {
+        ExecState::Ended(ExecEnd::ExitedCut { lost, .. } | ExecEnd::TimedOut { lost }) => *lost,
+        ExecState::Ended(_) | ExecState::Running => 0,
+    };
+    let extents = tokio::task::spawn_blocking(move || paths.map(|path| extent(&path)));
+    let [stdout, stderr] = extents.await.unwrap_or_default();
+    // Of which stream it was lost is not kept.
+    [Extent { lost, ..stdout }, stderr]
+}
+
+/// A byte is in the file at its place in the stream; what was cut out is a hole at its beginning.
+fn extent(path: &PathBuf) -> Extent {
+    let Ok(file) = File::open(path) else { return Extent::default() };
+    let end = file.metadata().map_or(0, |metadata| metadata.len());
+    let start = seek(&file, SeekFrom::Data(0)).unwrap_or(0).min(end);
+    Extent { start, end, lost: 0 }
+}
+
+fn path(shared: &Shared, exec: &Exec, stream: Stream) -> PathBuf {
+    let [stdout, stderr] = outputs_in(&shared.settings.folder, &exec.sandbox, &exec.id);
+    match stream {
+        Stream::Stdout => stdout,
+        Stream::Stderr => stderr,
+    }
+}
