@@ -30,6 +30,7 @@ class Server:
         for line in self.process.stdout:
             if line.startswith("Ringfence serves on"):
                 os.environ["XDG_RUNTIME_DIR"] = str(self.runtime)
+                self.url = line.split()[-1]
                 return self
         raise RuntimeError("the server did not start: " + (self.path / "log").read_text())
 

@@ -65,6 +65,12 @@ pub enum ErrorCode {
     SandboxNotReady,
     /// The sandbox will be ready soon.
     SandboxStarting,
+    /// No server in the sandbox answers at this port.
+    PortUnreachable,
+    /// A server in the sandbox did not answer in time.
+    PortTimeout,
+    /// There is no room for another connection.
+    TooManyConnections,
 }
 
 /// Whether the same request may succeed later.
@@ -76,7 +82,7 @@ pub enum Retry {
 
 impl ErrorCode {
     /// Every code, in the order of the table.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 31] = [
         Self::Timeout,
         Self::Oom,
         Self::OutputLimit,
@@ -105,6 +111,9 @@ impl ErrorCode {
         Self::NotRegular,
         Self::SandboxNotReady,
         Self::SandboxStarting,
+        Self::PortUnreachable,
+        Self::PortTimeout,
+        Self::TooManyConnections,
     ];
 
     /// Returns wire name, HTTP status and whether to try again: the whole table.
@@ -138,6 +147,9 @@ impl ErrorCode {
             Self::NotRegular => ("NOT_REGULAR", 400, Retry::Never),
             Self::SandboxNotReady => ("SANDBOX_NOT_READY", 409, Retry::Never),
             Self::SandboxStarting => ("SANDBOX_STARTING", 423, Retry::Later),
+            Self::PortUnreachable => ("PORT_UNREACHABLE", 502, Retry::Later),
+            Self::PortTimeout => ("PORT_TIMEOUT", 504, Retry::Later),
+            Self::TooManyConnections => ("TOO_MANY_CONNECTIONS", 429, Retry::Later),
         }
     }
 

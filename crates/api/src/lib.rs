@@ -9,5 +9,6 @@ pub mod exec;
 pub mod fathom;
 pub mod keys;
 pub mod langsmith;
+pub mod previews;
 pub mod ringfence;
 pub mod tokens;

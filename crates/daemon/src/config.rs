@@ -18,7 +18,7 @@ pub use languages::{AddedLanguage, AddedLanguages};
 pub use layers::{ConfigError, Sources, load};
 pub use sandboxes::SandboxesConfig;
 
-use crate::serve::Settings;
+use crate::{dataplane::previews, serve::Settings};
 
 /// Everything that can be set. Unknown names are refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +52,7 @@ pub struct Config {
     pub sandboxes: SandboxesConfig,
     pub images: ImagesConfig,
     pub sessions: Sessions,
+    pub previews: PreviewsConfig,
     /// Languages besides the built-in ones.
     #[serde(skip_serializing_if = "AddedLanguages::is_empty")]
     pub languages: AddedLanguages,
@@ -110,6 +111,16 @@ pub struct Agbox {
     pub host_paths: Vec<PathBuf>,
 }
 
+/// Servers in sandboxes, seen by browsers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PreviewsConfig {
+    /// The URL below whose host each port of each sandbox has a host of its own. Without one:
+    /// `http://localhost` with the server's port, unless there is a `public_url`; then none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Executions {
@@ -156,6 +167,7 @@ impl Default for Config {
             sandboxes: SandboxesConfig::default(),
             images: ImagesConfig::default(),
             sessions: Sessions::default(),
+            previews: PreviewsConfig::default(),
             languages: AddedLanguages::new(),
         }
     }
@@ -238,6 +250,14 @@ impl Config {
                 return refuse(format!("\"{origin}\" must start with http:// or https://"));
             }
         }
+        if let Some(url) = &self.previews.url
+            && !previews::is_domain(url)
+        {
+            return refuse(format!(
+                "previews.url = \"{url}\" must be http:// or https:// and the name of a host, below \
+                 which every preview has a name of its own"
+            ));
+        }
         self.languages().map(drop)
     }
 
@@ -257,6 +277,7 @@ impl Config {
             max_connections_per_peer: self.connections.max_per_peer,
             host_paths: self.agbox.host_paths.clone(),
             sessions_image: Some(self.sessions.image.clone()),
+            previews_url: self.previews.url.clone(),
             ..Settings::default()
         }
     }

@@ -8,9 +8,12 @@ pub mod access;
 mod errors;
 mod exec;
 mod gate;
+pub mod ports;
+pub(crate) mod previews;
 pub mod refusal;
 pub mod routes;
 pub(crate) mod shape;
+mod tunnel;
 mod who;
 
 #[cfg(test)]
@@ -23,7 +26,12 @@ use routes::{Listed, Routes};
 
 /// Every route of the data plane. Each module beside this one adds its own.
 fn all() -> Routes {
-    Routes::default().and(who::routes()).and(exec::routes())
+    Routes::default()
+        .and(who::routes())
+        .and(exec::routes())
+        .and(ports::routes())
+        .and(tunnel::routes())
+        .and(previews::routes())
 }
 
 /// Returns the routes for a server that has sandboxes; others have none.

@@ -9,13 +9,17 @@ mod tokens;
 use std::sync::Arc;
 
 use api::errors::ErrorCode;
-use axum::{Router, extract::DefaultBodyLimit};
+use axum::{Router, extract::DefaultBodyLimit, middleware};
 use engine::{sandboxes::Sandboxes, tasks::Tasks};
 use tokio::sync::watch;
 
 use crate::{
     auth::{Caller, Keyring},
-    dataplane::{self, access::Plane},
+    dataplane::{
+        self,
+        access::Plane,
+        previews::{self, Previews},
+    },
     executor::Executor,
     metrics::Metrics,
     serve::{Phase, Settings},
@@ -43,6 +47,7 @@ pub(crate) struct App {
     pub(crate) tokens: Option<Tokens>,
     /// What every URL begins with that is handed out, without a slash at its end.
     pub(crate) base_url: Arc<str>,
+    pub(crate) previews: Previews,
 }
 
 impl App {
@@ -76,5 +81,6 @@ pub(crate) fn router(app: App) -> Router {
             ApiError::new(ErrorCode::MethodNotAllowed, "this route has other methods")
         })
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn_with_state(app.clone(), previews::divert))
         .with_state(app)
 }

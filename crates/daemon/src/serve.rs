@@ -40,6 +40,7 @@ use spare::Spare;
 
 use crate::{
     auth::Keyring,
+    dataplane::{ports, previews::Previews},
     executor::Executor,
     grpc::{self, Entrance, Grpc, HostPaths, Lifecycle, Surface},
     http::{self, App},
@@ -78,6 +79,10 @@ pub struct Settings {
     pub host_paths: Vec<PathBuf>,
     /// The image of sandboxes for which nobody names one.
     pub sessions_image: Option<String>,
+    /// How long servers in sandboxes may take.
+    pub ports: ports::Timing,
+    /// The URL that previews are below: each has a host of its own there.
+    pub previews_url: Option<String>,
 }
 
 impl Default for Settings {
@@ -93,6 +98,8 @@ impl Default for Settings {
             timing: Timing::default(),
             host_paths: Vec::new(),
             sessions_image: None,
+            ports: ports::Timing::default(),
+            previews_url: None,
         }
     }
 }
@@ -131,6 +138,7 @@ pub async fn serve(
         sandboxes: sandboxes.clone(),
         tokens: signer,
         base_url: base_url(&listener, &settings),
+        previews: Previews::below(previews_url(&listener, &settings).as_deref()),
     };
     let metrics = Arc::clone(&app.metrics);
     let surface = Surface::new(sandboxes, tasks.clone(), phase.clone());
@@ -201,6 +209,17 @@ fn base_url(listener: &TcpListener, settings: &Settings) -> Arc<str> {
     }
 }
 
+/// Returns where previews are. A name below `localhost` is this machine to every browser, so that on
+/// loopback nothing need be set.
+fn previews_url(listener: &TcpListener, settings: &Settings) -> Option<String> {
+    let address = listener.local_addr().ok().filter(|address| address.ip().is_loopback());
+    match (&settings.previews_url, &settings.public_url) {
+        (Some(url), _) => Some(url.clone()),
+        (None, Some(_)) => None,
+        (None, None) => address.map(|address| format!("http://localhost:{}", address.port())),
+    }
+}
+
 /// Returns scheme, host and port of a URL.
 fn origin_of(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -230,8 +249,13 @@ struct Surfaces {
 /// A connection's place among all. Goes along with the socket, also through an upgrade.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
+    peer: Peer,
     _place: Arc<(OwnedSemaphorePermit, PeerPlace)>,
 }
+
+/// The address that a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// A connection's place among those of its peer.
 #[derive(Debug)]
@@ -274,8 +298,8 @@ impl Door {
             return None;
         }
         *count += 1;
-        let peer = PeerPlace { peer, per_peer: Arc::clone(&self.per_peer) };
-        Some(Place { _place: Arc::new((permit, peer)) })
+        let among_its_own = PeerPlace { peer, per_peer: Arc::clone(&self.per_peer) };
+        Some(Place { peer: Peer(peer), _place: Arc::new((permit, among_its_own)) })
     }
 }
 
@@ -302,11 +326,12 @@ async fn talk(stream: TcpStream, place: Place, surfaces: Surfaces, head_deadline
         _ = phase.wait_for(|phase| *phase != Phase::Serving) => None,
     };
     let Some((version, stream)) = sniffed else { return };
-    let router = TowerToHyperService::new(router);
+    let (router, peer) = (TowerToHyperService::new(router), place.peer);
     match version {
         Version::One => {
             let service = service_fn(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(place.clone());
+                request.extensions_mut().insert(peer);
                 let answer = router.call(request);
                 async move { Ok(answer.await.unwrap_or_else(|never| match never {})) }
             });
@@ -314,7 +339,8 @@ async fn talk(stream: TcpStream, place: Place, surfaces: Surfaces, head_deadline
         }
         // Upgrades are of HTTP/1, so that the place need not go further than the connection.
         Version::Two => {
-            let service = service_fn(move |request: Request<Incoming>| {
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(peer);
                 let (router, grpc) = (router.clone(), grpc.clone());
                 async move {
                     if grpc::is_call(&request) {

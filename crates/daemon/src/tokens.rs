@@ -8,6 +8,7 @@
 mod claims;
 mod header;
 pub(crate) mod mint;
+mod preview;
 
 use std::{
     collections::HashMap,

@@ -18,9 +18,11 @@ mod ports;
 mod restarts;
 mod stock;
 mod tools;
+mod way;
 
 use std::{
     collections::{HashMap, HashSet},
+    num::NonZeroU16,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -62,6 +64,7 @@ pub use machine::Key;
 pub(crate) use machine::Machine;
 pub use paths::Caller;
 use stock::{Kind, Prepared, Stock};
+pub use way::{ConnectError, Connection};
 
 /// What sandboxes on this node have in common.
 #[derive(Clone, Debug)]
@@ -375,6 +378,25 @@ impl Sandboxes {
         let sandbox = self.get(tenant, name).await?;
         let progress = self.shared.living().get(&sandbox.id).map(|it| it.progress.clone());
         EventStream::open(self.shared.store.clone(), sandbox.id, after, progress).await
+    }
+
+    /// Connects to a port inside a sandbox, on its own loopback. It is in use until the connection
+    /// is dropped: a frozen one is thawed, a stopped one started if that is wanted.
+    pub async fn connect(
+        &self,
+        sandbox: &SandboxId,
+        port: NonZeroU16,
+        when_stopped: WhenStopped,
+    ) -> Result<Connection, ConnectError> {
+        let way = self.shared.living().get(sandbox).map(|contact| Arc::clone(&contact.way));
+        match way {
+            Some(way) => way.visit(port, when_stopped).await,
+            // Nobody is connected to what does not live; why, the same request says as anywhere.
+            None => match self.shared.request(sandbox, Request::Use(when_stopped)).await {
+                Ok(_) => Err(SandboxError::NotFound.into()),
+                Err(error) => Err(error.into()),
+            },
+        }
     }
 
     /// Takes the name of an image away, and deletes what nobody needs any more.

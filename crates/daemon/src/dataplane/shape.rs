@@ -63,7 +63,9 @@ fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
         ErrorCode::Conflict | ErrorCode::PreconditionFailed => ("Conflict", None),
         ErrorCode::RangeNotSatisfiable => ("RangeNotSatisfiable", None),
         ErrorCode::InsufficientStorage => ("WriteError", None),
-        ErrorCode::Timeout => ("Timeout", None),
+        ErrorCode::Timeout | ErrorCode::PortTimeout => ("Timeout", None),
+        ErrorCode::PortUnreachable => ("ConnectionError", None),
+        ErrorCode::TooManyConnections => ("TooManyConnections", None),
         ErrorCode::Oom
         | ErrorCode::OutputLimit
         | ErrorCode::InternalError

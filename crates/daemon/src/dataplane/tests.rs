@@ -21,7 +21,7 @@ use crate::clock;
 use ground::Ground;
 
 /// Whoever adds a route adds its line, so that whoever reviews it sees what it needs.
-const ROUTES: [&str; 14] = [
+const ROUTES: [&str; 20] = [
     "GET /dp/{sandbox_id}/v1/access: a credential, by token",
     "POST /dp/{sandbox_id}/v1/exec: process, by token",
     "WS /dp/{sandbox_id}/v1/exec/ws: process in band, by token",
@@ -36,6 +36,12 @@ const ROUTES: [&str; 14] = [
     "POST /dp/{sandbox_id}/v1/execute/stream/start: process, by token",
     "POST /dp/{sandbox_id}/execute/stream/resume: process, by token or key",
     "POST /dp/{sandbox_id}/v1/execute/stream/resume: process, by token",
+    "ANY /dp/{sandbox_id}/ports/{port}: ports, by token",
+    "ANY /dp/{sandbox_id}/ports/{port}/: ports, by token",
+    "ANY /dp/{sandbox_id}/ports/{port}/{*rest}: ports, by token",
+    "WS /dp/{sandbox_id}/tunnel: ports, by token or key",
+    "WS /dp/{sandbox_id}/v1/tunnel: ports, by token",
+    "POST /dp/{sandbox_id}/v1/ports/{port}/preview: ports, by token",
 ];
 
 #[test]

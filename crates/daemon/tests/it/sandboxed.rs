@@ -76,6 +76,11 @@ impl Sandboxed {
 
     /// Starts one whose socket is open to a group as well.
     pub(crate) async fn start_for(group: Option<u32>) -> Self {
+        Self::start_with(group, support::settings()).await
+    }
+
+    /// Starts one with these settings of its surfaces.
+    pub(crate) async fn start_with(group: Option<u32>, surfaces: daemon::serve::Settings) -> Self {
         let data = tempfile::tempdir().unwrap();
         fs::set_permissions(data.path(), Permissions::from_mode(0o711)).unwrap();
         let folder = data.path().join("sandboxes");
@@ -104,7 +109,7 @@ impl Sandboxed {
             socket: door,
         };
         let (executor, scripted) = (engine.clone(), Scripted::default());
-        let daemon = Daemon::start_all(executor, lifecycle, scripted, support::settings()).await;
+        let daemon = Daemon::start_all(executor, lifecycle, scripted, surfaces).await;
         Self { daemon: Some(daemon), socket, sandboxes, tokens, engine, spawner, data }
     }
 

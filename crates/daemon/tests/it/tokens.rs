@@ -174,7 +174,7 @@ async fn a_server_without_sandboxes_has_no_data_plane() {
 }
 
 /// Returns claims about this sandbox that have begun some seconds ago.
-fn claims(sandbox: &SandboxId, capabilities: Capabilities, begun: u64) -> Claims {
+pub(crate) fn claims(sandbox: &SandboxId, capabilities: Capabilities, begun: u64) -> Claims {
     #[expect(clippy::disallowed_methods, reason = "a test has no other clock")]
     let now = SystemTime::now() - Duration::from_secs(begun);
     let at =

@@ -51,6 +51,7 @@ use super::{
     link::Link,
     machine::{Found, MachineError},
     materials::{self, Materials},
+    way::Way,
 };
 use crate::images::{ImageError, Progress};
 use companions::Beside;
@@ -91,6 +92,8 @@ pub(super) struct Contact {
     pub(super) feeds: Arc<Feeds>,
     /// How far its images have come.
     pub(super) progress: watch::Receiver<Progress>,
+    /// How callers get to its ports.
+    pub(super) way: Arc<Way>,
 }
 
 /// How long processes have to end by themselves when the sandbox is stopped.
@@ -191,7 +194,7 @@ impl Actor {
     }
 
     fn start(shared: &Arc<Shared>, sandbox: Sandbox, presence: Presence) {
-        let (door, contact) = Door::new(sandbox.tenant.clone());
+        let (door, contact) = Door::new(shared, &sandbox.id, sandbox.tenant.clone());
         shared.living().insert(sandbox.id.clone(), contact);
         shared.tasks.start("sandbox", Self::new(shared, sandbox, presence, door).live());
     }

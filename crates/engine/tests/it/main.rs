@@ -11,6 +11,8 @@ mod calls;
 #[cfg(test)]
 mod companions;
 #[cfg(test)]
+mod connections;
+#[cfg(test)]
 mod containment;
 #[cfg(test)]
 mod disks;

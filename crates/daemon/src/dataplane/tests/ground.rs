@@ -152,6 +152,7 @@ impl Ground {
             tasks: Tasks::default(),
             sandboxes: Some(sandboxes.clone()),
             tokens: Some(tokens.clone()),
+            previews: crate::dataplane::previews::Previews::below(None),
             base_url: "http://127.0.0.1:1".into(),
         };
         let plane = app.plane().unwrap();

@@ -34,7 +34,7 @@ impl Actor {
     fn idle_end(&self) -> Option<Instant> {
         let after = self.sandbox.spec.idle?.after;
         let unused = self.moments.unused_for(after);
-        Some(self.ports.unused_for(after).map_or(unused, |ports| ports.max(unused)))
+        Some(self.door.way.unused_for(after).map_or(unused, |visited| visited.max(unused)))
     }
 
     /// Returns until when a stopped one is kept.

@@ -23,7 +23,7 @@ use tokio::{
 use super::{Actor, Ask, Contact, Presence, RETRY};
 use crate::{
     images::Progress,
-    sandboxes::{INBOX, Shared, feeds::Feeds},
+    sandboxes::{INBOX, Shared, feeds::Feeds, way::Way},
 };
 
 /// How often a task may break off in a time. One that does so more often would do so for ever.
@@ -36,15 +36,23 @@ pub(super) struct Door {
     inbox: Arc<Mutex<mpsc::Receiver<Ask>>>,
     pub(super) feeds: Arc<Feeds>,
     pub(super) progress: watch::Sender<Progress>,
+    pub(super) way: Arc<Way>,
 }
 
 impl Door {
-    pub(super) fn new(tenant: Tenant) -> (Self, Contact) {
+    pub(super) fn new(shared: &Arc<Shared>, id: &SandboxId, tenant: Tenant) -> (Self, Contact) {
         let (asks, inbox) = mpsc::channel(INBOX);
         let (progress, seen) = watch::channel(Progress::default());
         let feeds = Arc::new(Feeds::default());
-        let contact = Contact { tenant, asks, feeds: Arc::clone(&feeds), progress: seen };
-        (Self { inbox: Arc::new(Mutex::new(inbox)), feeds, progress }, contact)
+        let way = Way::new(shared, id.clone());
+        let contact = Contact {
+            tenant,
+            asks,
+            feeds: Arc::clone(&feeds),
+            progress: seen,
+            way: Arc::clone(&way),
+        };
+        (Self { inbox: Arc::new(Mutex::new(inbox)), feeds, progress, way }, contact)
     }
 
     /// Returns the next request; `None` when nobody can ask any more.

@@ -1,9 +1,7 @@
-//! The published ports of a sandbox: open while it is ready, and the machine's again after that.
-
-use std::time::Duration;
+//! The ports of a sandbox: open while it is ready. Published ones are the machine's again after that,
+//! and whoever is connected to any of them is cut off.
 
 use model::life::Phase;
-use tokio::time::Instant;
 
 use super::{Actor, Presence};
 use crate::sandboxes::{
@@ -21,16 +19,6 @@ pub(super) enum Ports {
     Open(Open),
 }
 
-impl Ports {
-    /// Returns when nobody will have been connected for so long, if somebody can be.
-    pub(super) fn unused_for(&self, time: Duration) -> Option<Instant> {
-        match self {
-            Self::Closed | Self::Taken(_) => None,
-            Self::Open(open) => Instant::now().checked_add(time.saturating_sub(open.unused_for())),
-        }
-    }
-}
-
 impl Actor {
     /// Takes the ports before anything is made: without them there is to be no sandbox.
     pub(super) fn take_ports(&mut self) -> Result<(), MachineError> {
@@ -42,9 +30,6 @@ impl Actor {
 
     /// Has them as the phase wants them.
     pub(super) fn tend_ports(&mut self) {
-        if self.sandbox.spec.ports.is_empty() {
-            return;
-        }
         match (&self.presence, self.phase()) {
             (_, Phase::Provisioning | Phase::Resuming) => {}
             (Presence::Link(_), Phase::Active | Phase::Idle | Phase::Frozen) => self.open_ports(),
@@ -63,17 +48,23 @@ impl Actor {
                 | Presence::Foreign { .. }
                 | Presence::Link(_),
                 _,
-            ) => self.ports = Ports::Closed,
+            ) => {
+                self.ports = Ports::Closed;
+                self.door.way.cut();
+            }
         }
     }
 
     fn open_ports(&mut self) {
+        if self.sandbox.spec.ports.is_empty() {
+            return;
+        }
         let bound = match std::mem::take(&mut self.ports) {
             Ports::Open(open) => return self.ports = Ports::Open(open),
             Ports::Taken(bound) => bound,
             // A server before this one had them.
             Ports::Closed => Bound::take_free(&self.sandbox.spec.ports),
         };
-        self.ports = Ports::Open(Open::begin(&self.shared, &self.sandbox.id, bound));
+        self.ports = Ports::Open(Open::begin(&self.shared.tasks, &self.door.way, bound));
     }
 }
