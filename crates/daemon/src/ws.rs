@@ -102,7 +102,7 @@ fn check_protocol_version(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 /// Checks that this is an upgrade to a WebSocket; returns the answer to its key.
-pub(crate) fn accept_key(headers: &HeaderMap) -> Result<String, ApiError> {
+fn accept_key(headers: &HeaderMap) -> Result<String, ApiError> {
     if !has_token(headers, &CONNECTION, "upgrade") || !has_token(headers, &UPGRADE, "websocket") {
         return Err(ApiError::new(ErrorCode::InvalidRequest, "this route is for WebSockets only"));
     }
@@ -126,7 +126,7 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
 }
 
 /// Answers an upgrade to a WebSocket.
-pub(crate) fn switching(accept: &str) -> Result<Response, ApiError> {
+fn switching(accept: &str) -> Result<Response, ApiError> {
     Response::builder()
         .status(StatusCode::SWITCHING_PROTOCOLS)
         .header(CONNECTION, "Upgrade")

@@ -12,8 +12,6 @@ use axum::{
     response::Response,
 };
 use engine::sandboxes::Connection;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use model::{capability::Capability, sandbox::WhenStopped};
 use tokio::select;
 
@@ -23,8 +21,11 @@ use super::{
 };
 use crate::{
     http::{App, problem::ApiError},
-    serve::{Phase, Place},
-    ws::{self, socket::Socket},
+    serve::Phase,
+    ws::{
+        self,
+        socket::{Socket, Stream},
+    },
 };
 use session::{End, MAX_MESSAGE, Session, Timing};
 use stream::Dialing;
@@ -44,28 +45,15 @@ pub(super) fn routes() -> Routes {
 async fn open(
     State(app): State<App>,
     access: Access,
-    mut request: Request,
+    request: Request,
 ) -> Result<Response, ApiError> {
-    app.origins.check(request.headers())?;
-    let accept = ws::accept_key(request.headers())?;
-    let place = request.extensions_mut().remove::<Place>();
-    let upgraded = hyper::upgrade::on(&mut request);
-    app.tasks.clone().start("tunnel", serve(app, access, upgraded, place));
-    ws::switching(&accept)
+    ws::upgrade_to(&app.clone(), request, move |stream| serve(app, access, stream))
 }
 
 /// What a tunnel is closed with when the server ends: clients come back at once.
 const LEAVING: End = End::Closed(1001, "shutting down");
 
-async fn serve(app: App, access: Access, upgraded: OnUpgrade, place: Option<Place>) {
-    let stream = match upgraded.await {
-        Ok(upgraded) => TokioIo::new(upgraded),
-        Err(error) => {
-            tracing::debug!(%error, "an upgrade was not finished");
-            return;
-        }
-    };
-    let _open = app.metrics.connection();
+async fn serve(app: App, access: Access, stream: Stream) {
     let mut socket = Socket::with_limit(stream, MAX_MESSAGE).await;
     let mut session = Session::new(|port| dial(&access, port), timing(&app));
     let mut phase = app.phase.clone();
@@ -92,7 +80,6 @@ async fn serve(app: App, access: Access, upgraded: OnUpgrade, place: Option<Plac
         End::Gone => socket.hang_up().await,
         End::Closed(code, reason) | End::Wrong(code, reason) => socket.close(code, reason).await,
     }
-    drop(place);
 }
 
 fn dial(access: &Access, port: NonZeroU16) -> Dialing<Connection> {
