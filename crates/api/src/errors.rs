@@ -71,6 +71,8 @@ pub enum ErrorCode {
     PortTimeout,
     /// There is no room for another connection.
     TooManyConnections,
+    /// A symbolic link is there, and nothing is written through one.
+    Symlink,
 }
 
 /// Whether the same request may succeed later.
@@ -82,7 +84,7 @@ pub enum Retry {
 
 impl ErrorCode {
     /// Every code, in the order of the table.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::Timeout,
         Self::Oom,
         Self::OutputLimit,
@@ -114,6 +116,7 @@ impl ErrorCode {
         Self::PortUnreachable,
         Self::PortTimeout,
         Self::TooManyConnections,
+        Self::Symlink,
     ];
 
     /// Returns wire name, HTTP status and whether to try again: the whole table.
@@ -150,6 +153,7 @@ impl ErrorCode {
             Self::PortUnreachable => ("PORT_UNREACHABLE", 502, Retry::Later),
             Self::PortTimeout => ("PORT_TIMEOUT", 504, Retry::Later),
             Self::TooManyConnections => ("TOO_MANY_CONNECTIONS", 429, Retry::Later),
+            Self::Symlink => ("SYMLINK", 403, Retry::Never),
         }
     }
 

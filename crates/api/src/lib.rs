@@ -7,6 +7,7 @@ pub mod agbox;
 pub mod errors;
 pub mod exec;
 pub mod fathom;
+pub mod files;
 pub mod keys;
 pub mod langsmith;
 pub mod previews;

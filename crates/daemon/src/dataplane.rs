@@ -7,6 +7,7 @@
 pub mod access;
 mod errors;
 mod exec;
+mod files;
 mod gate;
 pub mod ports;
 pub(crate) mod previews;
@@ -29,6 +30,7 @@ fn all() -> Routes {
     Routes::default()
         .and(who::routes())
         .and(exec::routes())
+        .and(files::routes())
         .and(ports::routes())
         .and(tunnel::routes())
         .and(previews::routes())

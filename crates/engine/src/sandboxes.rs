@@ -9,6 +9,7 @@ mod companions;
 mod error;
 mod events;
 mod feeds;
+pub mod files;
 mod group;
 mod link;
 mod machine;
@@ -60,6 +61,7 @@ use actor::{Actor, Ask, Contact, Wish};
 pub use error::SandboxError;
 pub use events::{EventStream, News};
 use feeds::Feeds;
+use files::Crews;
 pub use machine::Key;
 pub(crate) use machine::Machine;
 pub use paths::Caller;
@@ -133,6 +135,7 @@ struct Shared {
     /// Whether a sandbox was deleted whose image nobody may need any more.
     is_littered: AtomicBool,
     stock: Stock,
+    files: Crews,
 }
 
 /// What a request came to.
@@ -170,8 +173,9 @@ impl Sandboxes {
         tasks: Tasks,
     ) -> Result<Self, SandboxError> {
         let (living, is_littered) = (Mutex::default(), AtomicBool::new(false));
-        let stock = Stock::new();
-        let shared = Shared { store, images, machine, settings, tasks, living, is_littered, stock };
+        let (stock, files) = (Stock::new(), Crews::default());
+        let shared =
+            Shared { store, images, machine, settings, tasks, living, is_littered, stock, files };
         let shared = Arc::new(shared);
         let unfinished = shared.store.unfinished_sandboxes(&shared.settings.node).await?;
         for id in &unfinished.damaged {

@@ -11,7 +11,7 @@ mod image;
 pub(crate) mod launch;
 mod memory;
 mod paths;
-mod patterns;
+pub(crate) mod patterns;
 pub(crate) mod privileges;
 mod root;
 mod sandbox;

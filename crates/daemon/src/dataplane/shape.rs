@@ -50,7 +50,9 @@ fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
         ErrorCode::Unauthenticated | ErrorCode::TokenExpired | ErrorCode::BindingSuperseded => {
             ("Unauthenticated", None)
         }
-        ErrorCode::Forbidden | ErrorCode::CapabilityDenied => ("PermissionDenied", None),
+        ErrorCode::Forbidden | ErrorCode::CapabilityDenied | ErrorCode::Symlink => {
+            ("PermissionDenied", None)
+        }
         ErrorCode::NotFound | ErrorCode::UnknownExecution => ("NotFound", None),
         ErrorCode::InvalidRequest
         | ErrorCode::InvalidPath

@@ -21,7 +21,7 @@ use crate::clock;
 use ground::Ground;
 
 /// Whoever adds a route adds its line, so that whoever reviews it sees what it needs.
-const ROUTES: [&str; 20] = [
+const ROUTES: [&str; 41] = [
     "GET /dp/{sandbox_id}/v1/access: a credential, by token",
     "POST /dp/{sandbox_id}/v1/exec: process, by token",
     "WS /dp/{sandbox_id}/v1/exec/ws: process in band, by token",
@@ -36,6 +36,27 @@ const ROUTES: [&str; 20] = [
     "POST /dp/{sandbox_id}/v1/execute/stream/start: process, by token",
     "POST /dp/{sandbox_id}/execute/stream/resume: process, by token or key",
     "POST /dp/{sandbox_id}/v1/execute/stream/resume: process, by token",
+    "GET /dp/{sandbox_id}/files/{*path}: fs:ro, by token",
+    "PUT /dp/{sandbox_id}/files/{*path}: fs:rw, by token",
+    "DELETE /dp/{sandbox_id}/files/{*path}: fs:rw, by token",
+    "POST /dp/{sandbox_id}/v1/files/upload: fs:rw, by token",
+    "GET /dp/{sandbox_id}/v1/files/download: fs:ro, by token",
+    "GET /dp/{sandbox_id}/v1/files/list: fs:ro, by token",
+    "GET /dp/{sandbox_id}/v1/files/stat: fs:ro, by token",
+    "POST /dp/{sandbox_id}/v1/files/mkdir: fs:rw, by token",
+    "POST /dp/{sandbox_id}/v1/files/move: fs:rw, by token",
+    "POST /dp/{sandbox_id}/v1/files/edit: fs:rw, by token",
+    "POST /dp/{sandbox_id}/v1/files/glob: fs:ro, by token",
+    "POST /dp/{sandbox_id}/v1/files/grep: fs:ro, by token",
+    "GET /dp/{sandbox_id}/v1/files/watch: fs:ro, by token",
+    "POST /dp/{sandbox_id}/upload: fs:rw, by token or key",
+    "POST /dp/{sandbox_id}/v1/upload: fs:rw, by token",
+    "GET /dp/{sandbox_id}/download: fs:ro, by token or key",
+    "GET /dp/{sandbox_id}/v1/download: fs:ro, by token",
+    "POST /dp/{sandbox_id}/glob: fs:ro, by token or key",
+    "POST /dp/{sandbox_id}/v1/glob: fs:ro, by token",
+    "POST /dp/{sandbox_id}/grep: fs:ro, by token or key",
+    "POST /dp/{sandbox_id}/v1/grep: fs:ro, by token",
     "ANY /dp/{sandbox_id}/ports/{port}: ports, by token",
     "ANY /dp/{sandbox_id}/ports/{port}/: ports, by token",
     "ANY /dp/{sandbox_id}/ports/{port}/{*rest}: ports, by token",

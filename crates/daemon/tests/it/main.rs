@@ -8,6 +8,7 @@ mod caller;
 mod connections;
 mod exec;
 mod executions;
+mod files;
 mod floods;
 mod frames;
 mod framing;

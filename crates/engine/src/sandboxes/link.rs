@@ -12,7 +12,7 @@ use isolate::{
     socket::PacketSocket,
     supervisor::{
         large,
-        wire::{self, Ask, Loopback, Secret, Tell},
+        wire::{self, Ask, Loopback, Secret, Tell, User},
     },
 };
 use rustix::{
@@ -89,6 +89,28 @@ pub(super) async fn connect_inside(
             None => Err(io::Error::other("no socket came along")),
         },
         Tell::NotConnecting { errno } => Err(io::Error::from_raw_os_error(errno)),
+        _ => Err(io::Error::other("the supervisor answered something else")),
+    }
+}
+
+/// Has the supervisor that listens in this folder start a process that works on files. Returns its
+/// socket; nothing if this supervisor cannot.
+pub(super) async fn files_inside(
+    folder: &Path,
+    secret: Secret,
+    user: User,
+) -> io::Result<Option<OwnedFd>> {
+    let socket = first_word(folder, &Ask::Files { secret, user })?;
+    let receive = |socket: &PacketSocket| Ok(socket.receive(RecvFlags::DONTWAIT)?);
+    let Some(packet) = socket.async_io(Interest::READABLE, receive).await? else {
+        return Ok(None);
+    };
+    match wire::decode(&packet.bytes).map_err(io::Error::other)? {
+        Tell::Files => match packet.fds.into_iter().next() {
+            Some(socket) => Ok(Some(socket)),
+            None => Err(io::Error::other("no socket came along")),
+        },
+        Tell::NoFiles { errno } => Err(io::Error::from_raw_os_error(errno)),
         _ => Err(io::Error::other("the supervisor answered something else")),
     }
 }

@@ -19,6 +19,8 @@ mod disks;
 #[cfg(test)]
 mod executions;
 #[cfg(test)]
+mod files;
+#[cfg(test)]
 mod home;
 #[cfg(test)]
 mod images;

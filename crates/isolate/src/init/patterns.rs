@@ -105,7 +105,7 @@ fn matches_parts(pattern: &[&[u8]], path: &[&[u8]]) -> bool {
 }
 
 /// Compares one name with a pattern of `*`, `?`, `[…]` and `\`.
-fn matches_name(pattern: &[u8], name: &[u8]) -> bool {
+pub(crate) fn matches_name(pattern: &[u8], name: &[u8]) -> bool {
     let (mut pattern, mut name) = (pattern, name);
     // Where to go on when what came after the last star does not fit.
     let mut star: Option<(&[u8], &[u8])> = None;
@@ -117,7 +117,7 @@ fn matches_name(pattern: &[u8], name: &[u8]) -> bool {
         }
         let step = match (pattern.is_empty(), name.split_first()) {
             (true, None) => return true,
-            (_, Some((byte, rest))) => one(pattern, *byte).map(|pattern| (pattern, rest)),
+            (_, Some((byte, rest))) => one(pattern, *byte, rest),
             (false, None) => None,
         };
         match (step, star) {
@@ -132,16 +132,35 @@ fn matches_name(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// Compares one byte with the beginning of a pattern. Returns what is left of the pattern.
-fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
-    match pattern.split_first()? {
-        (b'?', rest) => Some(rest),
-        (b'[', rest) => class(rest, byte),
+/// Compares the first byte of a name with the beginning of a pattern. Returns what is left of both.
+fn one<'pattern, 'name>(
+    pattern: &'pattern [u8],
+    byte: u8,
+    after: &'name [u8],
+) -> Option<(&'pattern [u8], &'name [u8])> {
+    let left = match pattern.split_first()? {
+        (b'?', rest) => return Some((rest, whole_character(byte, after))),
+        (b'[', rest) => class(rest, byte)?,
         (b'\\', rest) => {
             let (wanted, rest) = rest.split_first()?;
-            (*wanted == byte).then_some(rest)
+            (*wanted == byte).then_some(rest)?
         }
-        (wanted, rest) => (*wanted == byte).then_some(rest),
+        (wanted, rest) => (*wanted == byte).then_some(rest)?,
+    };
+    Some((left, after))
+}
+
+/// Passes over the rest of a character that begins with this byte. What is no character is a byte.
+fn whole_character(byte: u8, after: &[u8]) -> &[u8] {
+    let more = match byte {
+        0xc2..=0xdf => 1,
+        0xe0..=0xef => 2,
+        0xf0..=0xf4 => 3,
+        _ => 0,
+    };
+    match after.split_at_checked(more) {
+        Some((rest, left)) if rest.iter().all(|byte| byte & 0xc0 == 0x80) => left,
+        _ => after,
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
     output::CHUNK,
     port,
     stem::Stem,
-    wire::{self, Ask, End, MAX_EXECS, Refusal, Start, Tell, WireError},
+    wire::{self, Ask, End, MAX_EXECS, Refusal, Start, Tell, User, WireError},
 };
 use crate::{
     plan::{Broken, Step},
@@ -222,6 +222,9 @@ impl Supervisor {
             Ok(Ask::Connect { secret, port, at }) if is_same(&secret.0, &self.place.secret.0) => {
                 port::answer(&stranger, port, at);
             }
+            Ok(Ask::Files { secret, user }) if is_same(&secret.0, &self.place.secret.0) => {
+                self.answer_files(&stranger, user);
+            }
             Ok(_) | Err(_) => {}
         }
     }
@@ -248,7 +251,7 @@ impl Supervisor {
 
     fn obey(&mut self, ask: Ask) -> Result<(), Errno> {
         match ask {
-            Ask::Hello { .. } | Ask::Connect { .. } | Ask::InFile => {}
+            Ask::Hello { .. } | Ask::Connect { .. } | Ask::Files { .. } | Ask::InFile => {}
             Ask::Start(start) => self.start(&start),
             Ask::Signal { exec, signal, whom } => match self.execs.get_mut(&exec) {
                 Some(found) => {
@@ -318,12 +321,40 @@ impl Supervisor {
     }
 
     fn start_by_stem(&mut self, start: &Start) -> Result<Exec, Broken> {
-        // It may be gone and not have been waited for.
-        if self.stem.as_ref().is_none_or(Stem::is_gone) {
-            self.stem = Some(self.place.new_stem().map_err(Broken::at(Step::Fork))?);
-        }
+        self.need_stem().map_err(Broken::at(Step::Fork))?;
         let stem = self.stem.as_ref().ok_or_else(|| Broken::at(Step::Fork)(Errno::CHILD))?;
         Exec::start(&self.place, stem, start)
+    }
+
+    /// It may be gone and not have been waited for.
+    fn need_stem(&mut self) -> Result<(), Errno> {
+        if self.stem.as_ref().is_none_or(Stem::is_gone) {
+            self.stem = Some(self.place.new_stem()?);
+        }
+        Ok(())
+    }
+
+    /// Answers with the socket of a process that works on files. Nobody waits for it here.
+    fn answer_files(&mut self, asker: &PacketSocket, user: User) {
+        let (tell, socket) = match self.start_files(user) {
+            Ok(socket) => (Tell::Files, Some(socket)),
+            Err(errno) => (Tell::NoFiles { errno: errno.raw_os_error() }, None),
+        };
+        let fds: Vec<_> = socket.iter().map(AsFd::as_fd).collect();
+        if let Ok(packet) = wire::encode(&tell) {
+            // Whoever has gone away again needs nothing.
+            let _ = asker.send(&packet, &fds, SendFlags::DONTWAIT);
+        }
+    }
+
+    fn start_files(&mut self, user: User) -> Result<PacketSocket, Errno> {
+        if self.stop.is_some() {
+            return Err(Errno::SHUTDOWN);
+        }
+        self.need_stem()?;
+        let (ours, theirs) = PacketSocket::pair()?;
+        self.stem.as_ref().ok_or(Errno::CHILD)?.start_files(user, &theirs)?;
+        Ok(ours)
     }
 
     /// Without a process there is nothing to remember but this one word, which the journal has.

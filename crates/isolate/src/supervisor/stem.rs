@@ -12,6 +12,7 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    fs::Mode,
     io::Errno,
     net::{RecvFlags, SendFlags},
     process::Pid,
@@ -22,9 +23,10 @@ use super::{
     Place,
     command::{self, Streams},
     large,
-    wire::{self, Start},
+    wire::{self, Start, User},
 };
 use crate::{
+    files,
     init::{privileges, word::Word},
     plan::{Broken, Rights, Step},
     socket::PacketSocket,
@@ -41,6 +43,8 @@ enum Order {
     Start(Start),
     /// Another order, too long for a packet, is in the file that comes along before all else.
     InFile,
+    /// With it comes the socket of a process that works on files.
+    Files(User),
 }
 
 /// A stem, as the supervisor holds it. It ends when this is dropped.
@@ -92,6 +96,11 @@ impl Stem {
         self.send(&Order::Start(start.clone()), &fds.map(AsFd::as_fd).collect::<Vec<_>>())
     }
 
+    /// Has it fork a process that works on files, as this user, for whoever has the other end.
+    pub(super) fn start_files(&self, user: User, socket: &PacketSocket) -> Result<(), Errno> {
+        self.send(&Order::Files(user), &[socket.as_fd()])
+    }
+
     fn send(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         let packet = wire::encode(order).or(Err(Errno::MSGSIZE))?;
         // One that stands still is not waited for.
@@ -123,6 +132,7 @@ fn serve(socket: &PacketSocket) -> Result<Infallible, Errno> {
     loop {
         match next(&socket)? {
             (Order::Start(start), fds) => bear(&rights, &start, fds)?,
+            (Order::Files(user), fds) => bear_files(&rights, user, fds)?,
             (Order::Begin { .. } | Order::InFile, _) => return Err(Errno::BADMSG),
         }
     }
@@ -153,5 +163,27 @@ fn bear(rights: &Rights, start: &Start, fds: Vec<OwnedFd>) -> Result<(), Errno> 
             let _ = rustix::io::write(&streams.tell, &word.to_bytes());
         }
     }
+    Ok(())
+}
+
+/// Forks the process that works on files. If it cannot be, its socket is closed, and that is seen.
+fn bear_files(rights: &Rights, user: User, fds: Vec<OwnedFd>) -> Result<(), Errno> {
+    let socket = fds.into_iter().next().ok_or(Errno::BADF)?;
+    if let Ok(Fork::Child) = sys::process::fork_sibling(None) {
+        let served = become_files(rights, user, &socket);
+        sys::process::exit_now(served.err().map_or(0, |broken| broken.errno));
+    }
+    Ok(())
+}
+
+/// Gives up what a command has to give up, and works on files until nobody asks any more.
+fn become_files(rights: &Rights, user: User, socket: &OwnedFd) -> Result<(), Broken> {
+    let fork = Broken::at(Step::Fork);
+    let socket = sys::process::keep_only(socket.as_fd()).map_err(&fork)?;
+    sys::signal::restore_defaults().map_err(&fork)?;
+    rustix::process::setsid().map_err(&fork)?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    privileges::of_command(rights, user)?;
+    files::serve(&PacketSocket::from_fd(socket));
     Ok(())
 }

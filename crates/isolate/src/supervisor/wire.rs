@@ -16,6 +16,7 @@
 //!        ── Forget ─▶
 //!
 //! daemon ── Connect ▶ supervisor ── Connecting, with a socket, or NotConnecting
+//! daemon ── Files ──▶ supervisor ── Files, with a socket, or NoFiles
 //! ```
 //!
 //! The supervisor keeps no queue. It remembers what it has told of each exec, and tells the rest
@@ -99,6 +100,12 @@ pub enum Ask {
     },
     /// Another message, too long for a packet, is in the file that comes along.
     InFile,
+    /// Like `Connect`: asks for a process inside that works on files, as this user. What is said to
+    /// it is in [`crate::files::wire`].
+    Files {
+        secret: Secret,
+        user: User,
+    },
 }
 
 /// From where on the output of an exec is wanted.
@@ -215,6 +222,12 @@ pub enum Tell {
     Connecting,
     /// The other answer to it.
     NotConnecting {
+        errno: i32,
+    },
+    /// The answer to `Files`. It comes with the socket of a process that is being started.
+    Files,
+    /// The other answer to it.
+    NoFiles {
         errno: i32,
     },
 }
@@ -355,6 +368,10 @@ mod tests {
             ),
             (Ask::Clear { exec: "ex".into() }, "0109026578".into()),
             (Ask::InFile, "010a".into()),
+            (
+                Ask::Files { secret: Secret([7; 32]), user: User::Root },
+                format!("010b{} 01", "07".repeat(32)),
+            ),
         ];
         for (ask, bytes) in asks {
             assert_eq!(hex(&encode(&ask).unwrap()), bytes.replace(' ', ""), "{ask:?}");
@@ -391,6 +408,8 @@ mod tests {
             (Tell::Stopped, "0107".into()),
             (Tell::Connecting, "0108".into()),
             (Tell::NotConnecting { errno: 111 }, "0109de01".into()),
+            (Tell::Files, "010a".into()),
+            (Tell::NoFiles { errno: 11 }, "010b16".into()),
         ];
         for (tell, bytes) in tells {
             assert_eq!(hex(&encode(&tell).unwrap()), bytes.replace(' ', ""), "{tell:?}");

@@ -6,6 +6,8 @@ mod bounds;
 #[cfg(test)]
 mod disk;
 #[cfg(test)]
+mod files;
+#[cfg(test)]
 mod freezing;
 #[cfg(test)]
 mod host;

@@ -34,7 +34,9 @@ impl Actor {
     fn idle_end(&self) -> Option<Instant> {
         let after = self.sandbox.spec.idle?.after;
         let unused = self.moments.unused_for(after);
-        Some(self.door.way.unused_for(after).map_or(unused, |visited| visited.max(unused)))
+        let ports = self.door.way.unused_for(after);
+        let files = self.shared.files.unused_for(&self.sandbox.id, after);
+        [ports, files, Some(unused)].into_iter().flatten().max()
     }
 
     /// Returns until when a stopped one is kept.

@@ -60,7 +60,7 @@ impl Actor {
             // It ends now, which is seen by its silence.
             Tell::Stopped => {}
             // Only whoever asks for a connection is told so.
-            Tell::Connecting | Tell::NotConnecting { .. } => {}
+            Tell::Connecting | Tell::NotConnecting { .. } | Tell::Files | Tell::NoFiles { .. } => {}
         }
     }
 

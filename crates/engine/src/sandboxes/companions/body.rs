@@ -226,7 +226,7 @@ impl Body {
             Tell::Ended { exec, end } => self.ended(link, &exec, end).await,
             Tell::Refused { exec, .. } => self.refused(&exec).await,
             Tell::Output { .. } | Tell::Input { .. } | Tell::Stopped => {}
-            Tell::Connecting | Tell::NotConnecting { .. } => {}
+            Tell::Connecting | Tell::NotConnecting { .. } | Tell::Files | Tell::NoFiles { .. } => {}
         }
         if *to_come == Some(0) {
             *to_come = None;

@@ -1,0 +1,77 @@
+//! Files of a sandbox, in three spellings over one implementation.
+
+mod conditional;
+mod download;
+mod errors;
+mod multipart;
+mod place;
+mod search;
+mod shown;
+mod tree;
+mod upload;
+mod watch;
+
+use axum::http::Uri;
+use engine::sandboxes::files::Files;
+use model::{capability::Capability, sandbox::WhenStopped};
+
+use super::{
+    access::Access,
+    routes::{Body, Method, Needs, Route, Routes, Spelling},
+};
+use crate::http::problem::ApiError;
+use errors::reading;
+
+pub(super) fn routes() -> Routes {
+    use Method::{Delete, Get, Post, Put};
+    use Spelling::{Endpoint, LangSmith, Session};
+    let reads = |spelling, method, path| Route {
+        spelling,
+        method,
+        path,
+        needs: Needs::Capability(Capability::FsRead),
+        body: Body::Message,
+    };
+    let writes = |spelling, method, path| Route {
+        needs: Needs::Capability(Capability::FsWrite),
+        ..reads(spelling, method, path)
+    };
+    let takes =
+        |spelling, method, path| Route { body: Body::Streamed, ..writes(spelling, method, path) };
+    Routes::default()
+        .with(reads(Endpoint, Get, "/files/{*path}"), download::by_url)
+        .with(takes(Endpoint, Put, "/files/{*path}"), upload::by_url)
+        .with(writes(Endpoint, Delete, "/files/{*path}"), tree::remove)
+        .with(takes(Session, Post, "/files/upload"), upload::by_parameter)
+        .with(reads(Session, Get, "/files/download"), download::by_parameter)
+        .with(reads(Session, Get, "/files/list"), tree::list)
+        .with(reads(Session, Get, "/files/stat"), tree::stat)
+        .with(writes(Session, Post, "/files/mkdir"), tree::make_directory)
+        .with(writes(Session, Post, "/files/move"), tree::rename)
+        .with(writes(Session, Post, "/files/edit"), tree::edit)
+        .with(reads(Session, Post, "/files/glob"), search::glob)
+        .with(reads(Session, Post, "/files/grep"), search::grep)
+        .with(reads(Session, Get, "/files/watch"), watch::watch)
+        .with(takes(LangSmith, Post, "/upload"), upload::by_parameter)
+        .with(reads(LangSmith, Get, "/download"), download::by_parameter)
+        .with(reads(LangSmith, Post, "/glob"), search::glob)
+        .with(reads(LangSmith, Post, "/grep"), search::grep)
+}
+
+/// Returns the files that this right is for. Using them resumes a sandbox that was stopped.
+async fn files(access: &Access) -> Result<Files, ApiError> {
+    let (tenant, sandbox) = (access.tenant(), access.sandbox().as_str());
+    access.sandboxes().files(tenant, sandbox, WhenStopped::Resume).await.map_err(reading)
+}
+
+/// Refuses parameters on routes that have none but these.
+fn parameters(uri: &Uri, known: &[&str]) -> Result<place::Parameters, ApiError> {
+    place::Parameters::read(uri, known)
+}
+
+/// Says who has changed a file. Which one it was is the user's business.
+fn note(access: &Access, what: &'static str) {
+    tracing::info!(
+        sandbox = %access.sandbox(), credential = access.credential_id(), what, "files changed"
+    );
+}

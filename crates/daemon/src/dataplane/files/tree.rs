@@ -1,0 +1,119 @@
+//! Names of files: lists of them, and what makes, moves and removes them.
+
+use api::{
+    errors::ErrorCode,
+    files::{EditFile, EditedFile, FileList, FileShown, MakeDirectory, MoveFile},
+};
+use axum::{
+    Json,
+    http::{HeaderMap, StatusCode, Uri, header::ETAG},
+    response::{IntoResponse as _, Response},
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use engine::sandboxes::files::{Depth, Links, Onto, Parents, Place};
+use model::file::{FileStat, Occurrences};
+
+use super::{
+    conditional,
+    errors::{reading, writing},
+    files, note, parameters, place, shown,
+};
+use crate::{
+    dataplane::access::Access,
+    http::problem::{ApiError, Body},
+};
+
+/// Names on one page if nobody says how many.
+const PAGE: u32 = 1000;
+
+pub(super) async fn list(access: Access, uri: Uri) -> Result<Json<FileList>, ApiError> {
+    let parameters = parameters(&uri, &["path", "cursor", "limit"])?;
+    let place = parameters.place(&access)?;
+    let cursor = parameters.bytes("cursor").map(|cursor| URL_SAFE_NO_PAD.decode(cursor));
+    let cursor = cursor.transpose().map_err(|_not_ours| {
+        ApiError::new(ErrorCode::InvalidRequest, "the cursor is none that a list has given")
+    })?;
+    let limit = parameters.number("limit")?.unwrap_or(PAGE);
+    let page = files(&access).await?.list(&place, cursor, limit).await.map_err(reading)?;
+    let entries = page.entries.iter().map(|entry| {
+        shown::file(&shown::whole(&place, &entry.path), entry.kind, entry.stat.as_ref())
+    });
+    let next_cursor = page.next.as_ref().map(|next| URL_SAFE_NO_PAD.encode(next));
+    Ok(Json(FileList { entries: entries.collect(), next_cursor }))
+}
+
+pub(super) async fn stat(access: Access, uri: Uri) -> Result<Response, ApiError> {
+    let parameters = parameters(&uri, &["path", "follow"])?;
+    let place = parameters.place(&access)?;
+    let links = if parameters.flag("follow", true)? { Links::Follow } else { Links::Keep };
+    let stat = files(&access).await?.stat(&place, links).await.map_err(reading)?;
+    Ok(answer(StatusCode::OK, &place, &stat))
+}
+
+pub(super) async fn make_directory(
+    access: Access,
+    Body(asked): Body<MakeDirectory>,
+) -> Result<Response, ApiError> {
+    let place = place::of_text(&access, asked.path.as_bytes())?;
+    let mode = asked.mode.as_deref().map(place::mode).transpose()?;
+    let parents = if asked.parents { Parents::Make } else { Parents::Need };
+    let made = files(&access).await?.make_directory(&place, parents, mode).await;
+    let stat = made.map_err(writing)?;
+    note(&access, "directory made");
+    Ok(answer(StatusCode::CREATED, &place, &stat))
+}
+
+pub(super) async fn rename(
+    access: Access,
+    headers: HeaderMap,
+    Body(asked): Body<MoveFile>,
+) -> Result<Response, ApiError> {
+    let from = place::of_text(&access, asked.from.as_bytes())?;
+    let to = place::of_text(&access, asked.to.as_bytes())?;
+    let condition = conditional::condition(&headers)?;
+    let onto = if asked.overwrite { Onto::File } else { Onto::Nothing };
+    let moved = files(&access).await?.rename(&from, &to, &condition, onto).await;
+    let stat = moved.map_err(writing)?;
+    note(&access, "moved");
+    Ok(answer(StatusCode::OK, &to, &stat))
+}
+
+pub(super) async fn edit(
+    access: Access,
+    headers: HeaderMap,
+    Body(asked): Body<EditFile>,
+) -> Result<Response, ApiError> {
+    let place = place::of_text(&access, asked.path.as_bytes())?;
+    let condition = conditional::condition(&headers)?;
+    let which = if asked.replace_all { Occurrences::All } else { Occurrences::One };
+    let texts = [asked.old_string.as_bytes(), asked.new_string.as_bytes()];
+    let edited = files(&access).await?.edit(&place, texts, which, &condition).await;
+    let (stat, occurrences) = edited.map_err(writing)?;
+    note(&access, "edited");
+    let etag = conditional::etag(&stat);
+    let edited = EditedFile { file: show(&place, &stat), occurrences };
+    Ok(([(ETAG, etag)], Json(edited)).into_response())
+}
+
+pub(super) async fn remove(
+    access: Access,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<StatusCode, ApiError> {
+    let parameters = parameters(&uri, &["recursive"])?;
+    let place = place::of_url(&access, &uri)?;
+    let condition = conditional::condition(&headers)?;
+    let depth = if parameters.flag("recursive", false)? { Depth::All } else { Depth::One };
+    let removed = files(&access).await?.remove(&place, depth, &condition).await;
+    removed.map_err(writing)?;
+    note(&access, "removed");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn answer(status: StatusCode, place: &Place, stat: &FileStat) -> Response {
+    (status, [(ETAG, conditional::etag(stat))], Json(show(place, stat))).into_response()
+}
+
+fn show(place: &Place, stat: &FileStat) -> FileShown {
+    shown::file(place.path().as_bytes(), stat.kind, Some(stat))
+}
