@@ -98,11 +98,11 @@ fn first_bytes(path: &Path) -> anyhow::Result<(Vec<u8>, Instant)> {
     }
 }
 
-fn of_host() -> NewSandbox {
+pub(crate) fn of_host() -> NewSandbox {
     NewSandbox { image: "host".to_owned(), idle: Some(Duration::ZERO), ..NewSandbox::default() }
 }
 
-async fn until(
+pub(crate) async fn until(
     events: &mut client::sandboxes::events::Events,
     kind: &str,
 ) -> anyhow::Result<Box<Event>> {

@@ -4,6 +4,7 @@
 
 mod connection;
 mod events;
+mod files;
 mod lasting;
 mod machine;
 mod peers;

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::{
     connection::Connection,
-    events, lasting,
+    events, files, lasting,
     machine::Machine,
     peers::{PEERS, Peer},
     program::Program,
@@ -23,7 +23,7 @@ use crate::{
     tokens,
 };
 
-pub(crate) const NAMES: [&str; 13] = [
+pub(crate) const NAMES: [&str; 14] = [
     "exec-python",
     "exec-node",
     "exec-elixir",
@@ -34,6 +34,7 @@ pub(crate) const NAMES: [&str; 13] = [
     "create",
     "events",
     "token-check",
+    "files",
     "recover",
     "density-and-grow",
     // Last: the kernel goes on taking down what a thousand slots had.
@@ -103,6 +104,7 @@ impl Bench {
                 vec![measured.map_err(|_panic| anyhow::Error::msg("it panicked"))??]
             }
             "token-check" => tokens::measure(name, &self.server).await?,
+            "files" => files::measure(name, &self.server).await?,
             "recover" => vec![lasting::recover(name, &self.ringfence).await?],
             "density-and-grow" => lasting::many(&self.ringfence).await?,
             other => bail!("no row is called {other}"),

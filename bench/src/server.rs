@@ -12,7 +12,11 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use client::{address::Address, sandboxes::Sandboxes};
+use client::{
+    address::Address,
+    admin::{Admin, NewToken},
+    sandboxes::Sandboxes,
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open},
@@ -84,6 +88,19 @@ impl Server {
     pub(crate) async fn sandboxes(&self) -> anyhow::Result<Sandboxes> {
         let address = Address::parse(&format!("http://{}", self.address))?;
         Ok(Sandboxes::connect(&address, &self.key).await?)
+    }
+
+    /// Returns a token for a sandbox, and what the paths of its data plane begin with.
+    pub(crate) async fn token(
+        &self,
+        sandbox: &str,
+        scope: &str,
+    ) -> anyhow::Result<(String, String)> {
+        let admin = Admin::new(Address::parse(&format!("http://{}", self.address))?, &self.key);
+        let (sandbox, scope) = (sandbox.to_owned(), Some(scope.to_owned()));
+        let new = NewToken { sandbox, scope, ttl: None, paths: Vec::new(), agent: None };
+        let minted = admin.mint(new).await?;
+        Ok((minted.token, format!("/dp/{}", minted.sandbox_id)))
     }
 
     /// Returns the memory of the server and of all that it started, shared pages counted in parts.

@@ -6,9 +6,11 @@ use model::{
     life::Phase,
     path::CleanPath,
     sandbox::{Sandbox, WhenStopped},
+    spec::{Resources, SandboxSpec},
+    units::ByteSize,
 };
 
-use crate::home::{Home, Server, tenant};
+use crate::home::{Home, Server, host, tenant};
 
 fn at(path: &str) -> Place {
     Place::new("/", CleanPath::read(path.as_bytes(), "/workspace").unwrap()).unwrap()
@@ -213,6 +215,36 @@ async fn an_agent_that_was_killed_inside_is_replaced() {
     writing.write("half").await.unwrap();
     server.run(&sandbox, "kill -9 -1").await;
     assert!(matches!(writing.commit(None).await, Err(FileError::Lost)));
+    let (_, left) = server.run(&sandbox, "ls -A /workspace").await;
+    assert_eq!(left, "a\n");
+    server.end().await;
+}
+
+/// P13: a full disk is said to be full, what was there stays, and nothing is left of what was too much.
+#[tokio::test]
+async fn p13_a_full_disk_is_told_and_leaves_what_was_there() {
+    const LIMIT: u64 = 64 << 20;
+    let home = Home::new();
+    let server = home.start().await;
+    if !server.has_disk_limits().await {
+        return server.end().await;
+    }
+    let resources = Resources { disk: Some(ByteSize::bytes(LIMIT)), ..Resources::default() };
+    let spec = SandboxSpec { resources, ..host() };
+    let sandbox = server.sandboxes.create(&tenant(), None, spec).await.unwrap();
+    let sandbox = server.until(sandbox.id.as_str(), Phase::Active).await;
+    let files = files(&server, &sandbox).await;
+    write(&files, "/workspace/a", "before", &any()).await.unwrap();
+    let mut writing = files.write(&at("/workspace/a"), &any(), Parents::Need).await.unwrap();
+    let full = async {
+        for _ in 0..200 {
+            writing.write(vec![7; 1 << 20]).await?;
+        }
+        writing.commit(None).await
+    };
+    let full = full.await;
+    assert!(matches!(full, Err(FileError::NoSpace)), "{full:?}");
+    assert_eq!(read(&files, "/workspace/a").await.unwrap(), "before");
     let (_, left) = server.run(&sandbox, "ls -A /workspace").await;
     assert_eq!(left, "a\n");
     server.end().await;
