@@ -27,8 +27,8 @@ use crate::{
 const SIZE: usize = 1 << 30;
 const PIECE: usize = 1 << 20;
 const SAMPLES: usize = 10;
-/// A rate of six tenths is a time of ten sixths.
-const BAR: Bar = Bar::AtMost(1.0 / 0.6);
+const MEBIBYTES: u32 = 1024;
+const BAR: Bar = Bar::Rate(0.6);
 
 pub(crate) async fn measure(name: &str, server: &Server) -> anyhow::Result<Vec<Row>> {
     let sandboxes = server.sandboxes().await?;
@@ -48,8 +48,8 @@ pub(crate) async fn measure(name: &str, server: &Server) -> anyhow::Result<Vec<R
         let ours = send(server.address(), &head("PUT", &length)).await?;
         let theirs = dd(&sandboxes, &sandbox).await?;
         if sample > 0 {
-            upload.ours.add(ours);
-            upload.theirs.add(theirs);
+            upload.ours.add_rate(MEBIBYTES, ours);
+            upload.theirs.add_rate(MEBIBYTES, theirs);
         }
     }
     let download = format!("{name}, download");
@@ -62,8 +62,8 @@ pub(crate) async fn measure(name: &str, server: &Server) -> anyhow::Result<Vec<R
                 let request = "GET /large HTTP/1.1\r\nHost: bench\r\n\r\n";
                 let theirs = receive(nginx.address, request).await?;
                 if sample > 0 {
-                    row.ours.add(ours);
-                    row.theirs.add(theirs);
+                    row.ours.add_rate(MEBIBYTES, ours);
+                    row.theirs.add_rate(MEBIBYTES, theirs);
                 }
             }
             row
@@ -71,7 +71,8 @@ pub(crate) async fn measure(name: &str, server: &Server) -> anyhow::Result<Vec<R
     };
     if download.ours.is_empty() {
         for _ in 0..SAMPLES {
-            download.ours.add(receive(server.address(), &head("GET", "")).await?);
+            let took = receive(server.address(), &head("GET", "")).await?;
+            download.ours.add_rate(MEBIBYTES, took);
         }
     }
     Ok(vec![download, upload])

@@ -14,6 +14,7 @@ mod losses;
 mod main_process;
 mod moments;
 mod ports;
+mod requests;
 mod retries;
 mod watchers;
 
@@ -33,8 +34,8 @@ use model::{
     exec::ExecState,
     ids::{ExecId, Tenant},
     life::{FailureCause, Phase},
-    sandbox::{Request, Sandbox, Wake},
-    transition::{Answer, Observation, Transition},
+    sandbox::{Request, Sandbox},
+    transition::{Observation, Transition},
     units::Timestamp,
 };
 use store::StoreError;
@@ -45,7 +46,7 @@ use tokio::{
 };
 
 use super::{
-    INBOX, SandboxError, Shared, clock,
+    SandboxError, Shared, clock,
     companions::News,
     feeds::Feeds,
     link::Link,
@@ -433,89 +434,10 @@ impl Actor {
         self.see(gathered).await;
     }
 
-    /// Answers a request, and does what there is to do at once.
-    async fn answer(&mut self, ask: Wish) {
-        if let Err(error) = self.check(&ask.request) {
-            let _ = ask.answer.send(Err(error));
-            return;
-        }
-        let answer = loop {
-            match self.sandbox.request(ask.request.clone(), self.now()) {
-                Err(refusal) => break Err(refusal.into()),
-                Ok(Answer::AlreadySo) => break Ok(None),
-                Ok(Answer::First(Wake::Thaw)) => match self.thaw().await {
-                    Ok(_) => {}
-                    Err(error) => break Err(error),
-                },
-                Ok(Answer::First(Wake::Resume)) => return self.resume_first(ask).await,
-                Ok(Answer::Act) => break self.act(&ask.request).await.map(Some),
-                Ok(Answer::Record(transition)) => match self.record(*transition).await {
-                    Ok(transition) => {
-                        self.carry_out(&ask.request, &transition).await;
-                        break Ok(Some(transition));
-                    }
-                    Err(StoreError::Stale { current }) => self.become_current(*current),
-                    Err(StoreError::Conflict { .. }) => break Err(SandboxError::ExecExists),
-                    Err(error) => break Err(error.into()),
-                },
-            }
-        };
-        // Whoever asked may have gone; what was done is done.
-        let _ = ask.answer.send(answer);
-    }
-
-    async fn resume_first(&mut self, ask: Wish) {
-        if self.waiting.len() >= INBOX {
-            let full = "too many requests wait for the sandbox".to_owned();
-            let _ = ask.answer.send(Err(SandboxError::Unavailable(full)));
-            return;
-        }
-        self.waiting.push(ask);
-        let resumed = self.sandbox.request(Request::Resume, self.now());
-        if let Ok(Answer::Record(transition)) = resumed
-            && let Err(error) = self.record(*transition).await
-        {
-            self.refuse_waiting(&error.to_string());
-        }
-    }
-
-    fn refuse_waiting(&mut self, why: &str) {
-        for ask in self.waiting.drain(..) {
-            let _ = ask.answer.send(Err(SandboxError::Unavailable(why.to_owned())));
-        }
-    }
-
     async fn see_one(&mut self, observation: Observation) -> Result<Transition, SandboxError> {
         match self.sandbox.observe(observation, self.now()) {
             Some(transition) => Ok(self.record(transition).await?),
             None => Err(SandboxError::Unavailable("the sandbox has gone on meanwhile".to_owned())),
-        }
-    }
-
-    /// Does what a request comes to that was kept just now. What the phase asks for is done by
-    /// [`Self::do_what_is_due`].
-    async fn carry_out(&mut self, request: &Request, transition: &Transition) {
-        match request {
-            Request::StartExec { .. } => {
-                if let Some(exec) = transition.started() {
-                    self.start_exec(exec).await;
-                }
-            }
-            Request::CancelExec(exec) => {
-                failpoint::pass("e.cancelled");
-                self.kill_exec(exec).await;
-            }
-            // Whatever is under way has no purpose any more.
-            Request::Delete(_) => {
-                failpoint::pass("d.intent");
-                self.work = None;
-                self.retry.at_once();
-            }
-            Request::Stop(_)
-            | Request::Resume
-            | Request::Freeze(_)
-            | Request::Thaw
-            | Request::Use(_) => {}
         }
     }
 

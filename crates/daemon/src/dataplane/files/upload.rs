@@ -14,7 +14,7 @@ use axum::{
 };
 use bytes::Bytes;
 use engine::sandboxes::files::{FileError, MAX_FILE, Parents, Place, Writing};
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, future::join};
 use tokio::time::timeout;
 
 use super::{
@@ -86,19 +86,16 @@ async fn take(
     Ok((status, [(ETAG, conditional::etag(&stat))], Json(shown)).into_response())
 }
 
-/// Writes everything that comes.
+/// Writes everything that comes. While a batch is being written the next one is collected, so that
+/// neither the client nor the disk waits for the other; more than these two is never in memory.
 async fn fill(file: &mut Writing, source: &mut Source) -> Result<(), ApiError> {
-    let mut pieces = Vec::new();
-    let mut size = 0;
-    while let Some(piece) = source.next().await? {
-        size += piece.len();
-        pieces.push(piece);
-        if size >= ENOUGH {
-            file.write_all(std::mem::take(&mut pieces)).await.map_err(writing)?;
-            size = 0;
-        }
+    let mut batch = source.batch().await?;
+    while !batch.is_empty() {
+        let (written, next) = join(file.write_all(batch), source.batch()).await;
+        written.map_err(writing)?;
+        batch = next?;
     }
-    file.write_all(pieces).await.map_err(writing)
+    Ok(())
 }
 
 /// Where the bytes of a file come from.
@@ -115,6 +112,19 @@ impl Source {
     fn form(body: Body, kind: &str) -> Result<Self, ApiError> {
         let incoming = Incoming(body.into_data_stream());
         Ok(Self::Form(Box::new(Multipart::new(incoming, kind)?)))
+    }
+
+    /// Collects enough to be written at once. Nothing at the end.
+    async fn batch(&mut self) -> Result<Vec<Bytes>, ApiError> {
+        let mut pieces = Vec::new();
+        let mut size = 0;
+        while size < ENOUGH
+            && let Some(piece) = self.next().await?
+        {
+            size += piece.len();
+            pieces.push(piece);
+        }
+        Ok(pieces)
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::{io::AsyncWriteExt as _, time::timeout};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt as _},
+    time::timeout,
+};
 
 use super::{
     code,
@@ -30,13 +33,48 @@ async fn p10_a_large_file_is_read_in_parts_and_a_cut_one_cuts_the_connection() {
     }
     let mut cut = ground.begin("GET", "/files/workspace/mid", &[]).await;
     let mut first = [0; 1];
-    tokio::io::AsyncReadExt::read_exact(&mut cut, &mut first).await.unwrap();
+    AsyncReadExt::read_exact(&mut cut, &mut first).await.unwrap();
     ground.run("truncate -s 0 /workspace/mid").await;
     let mut got = Vec::new();
-    let _ = tokio::io::AsyncReadExt::read_to_end(&mut cut, &mut got).await;
+    let _ = AsyncReadExt::read_to_end(&mut cut, &mut got).await;
     assert!((got.len() as u64) < 64 << 20, "{}", got.len());
     let empty = ground.send("GET", "/files/workspace/mid", &[], b"").await;
     assert_eq!((empty.status, empty.header("content-length")), (200, Some("0")));
+}
+
+/// Resident memory of this process, in which the daemon is.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() << 10
+}
+
+/// A gibibyte goes out and in, and at no time is much of it in memory.
+#[tokio::test]
+async fn bodies_go_through_in_pieces_both_ways() {
+    const PIECE: usize = 1 << 20;
+    const MOST: u64 = 32 << 20;
+    let ground = Ground::start().await;
+    ground.run("truncate -s 1G /workspace/large").await;
+    let mut buffer = vec![0; PIECE];
+    let before = resident();
+    let mut most = before;
+    let mut stream = ground.begin("GET", "/files/workspace/large", &[]).await;
+    let mut got = 0;
+    while let read @ 1.. = AsyncReadExt::read(&mut stream, &mut buffer).await.unwrap() {
+        got += read as u64;
+        most = most.max(resident());
+    }
+    assert!(got > GIB, "{got}");
+    let length = (256_u64 << 20).to_string();
+    let mut stream =
+        ground.begin("PUT", "/files/workspace/copy", &[("content-length", &length)]).await;
+    for _ in 0..256 {
+        stream.write_all(&buffer).await.unwrap();
+        most = most.max(resident());
+    }
+    assert_eq!(rest(&mut stream).await.status, 201);
+    assert!(most < before + MOST, "{before} became {most}");
 }
 
 /// P12.

@@ -1,0 +1,92 @@
+//! Requests: what is answered, what is put off until the sandbox is ready, and what is done at once.
+
+use isolate::failpoint;
+use model::{
+    sandbox::{Request, Wake},
+    transition::{Answer, Transition},
+};
+use store::StoreError;
+
+use super::{Actor, Wish};
+use crate::sandboxes::{INBOX, SandboxError};
+
+impl Actor {
+    /// Answers a request, and does what there is to do at once.
+    pub(super) async fn answer(&mut self, ask: Wish) {
+        if let Err(error) = self.check(&ask.request) {
+            let _ = ask.answer.send(Err(error));
+            return;
+        }
+        let answer = loop {
+            match self.sandbox.request(ask.request.clone(), self.now()) {
+                Err(refusal) => break Err(refusal.into()),
+                Ok(Answer::AlreadySo) => break Ok(None),
+                Ok(Answer::First(Wake::Thaw)) => match self.thaw().await {
+                    Ok(_) => {}
+                    Err(error) => break Err(error),
+                },
+                Ok(Answer::First(Wake::Resume)) => return self.resume_first(ask).await,
+                Ok(Answer::Act) => break self.act(&ask.request).await.map(Some),
+                Ok(Answer::Record(transition)) => match self.record(*transition).await {
+                    Ok(transition) => {
+                        self.carry_out(&ask.request, &transition).await;
+                        break Ok(Some(transition));
+                    }
+                    Err(StoreError::Stale { current }) => self.become_current(*current),
+                    Err(StoreError::Conflict { .. }) => break Err(SandboxError::ExecExists),
+                    Err(error) => break Err(error.into()),
+                },
+            }
+        };
+        // Whoever asked may have gone; what was done is done.
+        let _ = ask.answer.send(answer);
+    }
+
+    async fn resume_first(&mut self, ask: Wish) {
+        if self.waiting.len() >= INBOX {
+            let full = "too many requests wait for the sandbox".to_owned();
+            let _ = ask.answer.send(Err(SandboxError::Unavailable(full)));
+            return;
+        }
+        self.waiting.push(ask);
+        let resumed = self.sandbox.request(Request::Resume, self.now());
+        if let Ok(Answer::Record(transition)) = resumed
+            && let Err(error) = self.record(*transition).await
+        {
+            self.refuse_waiting(&error.to_string());
+        }
+    }
+
+    pub(super) fn refuse_waiting(&mut self, why: &str) {
+        for ask in self.waiting.drain(..) {
+            let _ = ask.answer.send(Err(SandboxError::Unavailable(why.to_owned())));
+        }
+    }
+
+    /// Does what a request comes to that was kept just now. What the phase asks for is done by
+    /// [`Self::do_what_is_due`].
+    async fn carry_out(&mut self, request: &Request, transition: &Transition) {
+        match request {
+            Request::StartExec { .. } => {
+                if let Some(exec) = transition.started() {
+                    self.start_exec(exec).await;
+                }
+            }
+            Request::CancelExec(exec) => {
+                failpoint::pass("e.cancelled");
+                self.kill_exec(exec).await;
+            }
+            // Whatever is under way has no purpose any more.
+            Request::Delete(_) => {
+                failpoint::pass("d.intent");
+                self.work = None;
+                self.retry.at_once();
+            }
+            Request::Stop(_)
+            | Request::Resume
+            | Request::Freeze(_)
+            | Request::Thaw
+            | Request::Use(_) => {}
+        }
+    }
+}
