@@ -21,16 +21,19 @@ class Server:
         self.runtime.mkdir(mode=0o700)
         self.log = open(self.path / "log", "w")
         self.process = None
+        # Where it was, it is again: clients come back to it.
+        self.listen = "127.0.0.1:0"
 
     def start(self):
         environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)}
-        command = [TARGET / "debug/ringfence", "serve", "--listen", "127.0.0.1:0", "--data", self.path / "data"]
+        command = [TARGET / "debug/ringfence", "serve", "--listen", self.listen, "--data", self.path / "data"]
         self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=self.log, text=True)
         for line in self.process.stdout:
             if line.startswith("Ringfence serves on"):
                 os.environ["XDG_RUNTIME_DIR"] = str(self.runtime)
                 self.url = line.split()[-1]
+                self.listen = self.url.removeprefix("http://")
                 return self
         raise RuntimeError("the server did not start: " + (self.path / "log").read_text())
 

@@ -161,6 +161,26 @@ pub struct ExecSpec {
     /// How long it can be read after its end. As long as its sandbox, if nobody says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readable: Option<Duration>,
+    #[serde(skip_serializing_if = "OnFull::is_drop")]
+    pub on_full: OnFull,
+}
+
+/// What becomes of a command when there is no more room for its output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFull {
+    /// The oldest output goes.
+    #[default]
+    Drop,
+    /// It waits until somebody who watches it has read, from its beginning on.
+    Wait,
+}
+
+impl OnFull {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+    fn is_drop(&self) -> bool {
+        *self == Self::Drop
+    }
 }
 
 /// What a command finds at its stdin.

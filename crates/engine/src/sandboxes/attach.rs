@@ -14,7 +14,7 @@ use model::{
     exec::{Exec, ExecEnd, ExecState},
     ids::{ExecId, SandboxId, Tenant},
     sandbox::{Request, WhenStopped},
-    spec::ExecSpec,
+    spec::{ExecSpec, OnFull},
     units::Timestamp,
 };
 use tokio::sync::{oneshot, watch};
@@ -76,15 +76,6 @@ pub struct Flow {
     pub usage: Usage,
     /// Once it is in the store.
     pub end: Option<ExecEnd>,
-}
-
-/// What becomes of a command at the bound of its kept output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnFull {
-    /// It waits until this one who watches has read.
-    Wait,
-    /// The oldest goes.
-    Drop,
 }
 
 /// A command that is being watched. Whoever drops this watches it no more.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use isolate::supervisor::wire::{Input, Size, Start, User};
+use isolate::supervisor::wire::{Input, Size, Start, User, Wanted};
 use model::{
     image::{HOST, UsedImage},
     sandbox::Sandbox,
@@ -106,6 +106,10 @@ pub(super) fn start(
         },
         terminal: spec.terminal.map(|size| Size { rows: size.rows, columns: size.columns }),
         at_most: spec.timeout,
+        wanted: match spec.on_full {
+            spec::OnFull::Wait => Some(Wanted::default()),
+            spec::OnFull::Drop => None,
+        },
     })
 }
 

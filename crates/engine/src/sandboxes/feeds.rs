@@ -85,6 +85,8 @@ pub(super) struct Feed {
     pub(super) flow: watch::Sender<Flow>,
     /// How many watch it.
     pub(super) attended: watch::Sender<usize>,
+    /// For how many of them it waits.
+    pub(super) awaited: watch::Sender<usize>,
     readers: Mutex<Readers>,
 }
 
@@ -93,6 +95,7 @@ impl Default for Feed {
         Self {
             flow: watch::Sender::new(Flow::default()),
             attended: watch::Sender::new(0),
+            awaited: watch::Sender::new(0),
             readers: Mutex::default(),
         }
     }
@@ -107,7 +110,7 @@ struct Readers {
     left: Option<Wanted>,
     told: Option<Wanted>,
     is_minded: bool,
-    is_inherited: bool,
+    is_held: bool,
     /// Whether there is such a command.
     is_real: bool,
 }
@@ -134,6 +137,7 @@ impl Feed {
         if let Some(wanted) = readers.wanted.remove(&reader) {
             readers.left = Some(readers.left.map_or(wanted, |left| least(left, wanted)));
         }
+        self.awaited.send_replace(readers.wanted.len());
         drop(readers);
         self.attended.send_modify(|attended| *attended = attended.saturating_sub(1));
     }
@@ -156,6 +160,8 @@ impl Feed {
         }
         // Who has gone is taken to be this one again.
         readers.left = None;
+        let awaited = readers.wanted.len();
+        self.awaited.send_if_modified(|before| std::mem::replace(before, awaited) != awaited);
         let Some(all) = readers.wanted.values().copied().reduce(least) else { return };
         let is_news = readers.told.is_none_or(|told| {
             let step = kept / PART;
@@ -166,16 +172,15 @@ impl Feed {
         }
     }
 
-    /// Whether the supervisor holds the command up for somebody, as far as is known here. One that
-    /// another server has left may be.
-    pub(super) fn holds_up(&self) -> bool {
+    /// Whether the supervisor may hold the command up for somebody.
+    pub(super) fn is_held(&self) -> bool {
         let readers = self.readers();
-        readers.told.is_some() || readers.is_inherited
+        readers.told.is_some() || readers.is_held
     }
 
-    /// Another server has told the supervisor what was wanted.
-    pub(super) fn inherit(&self) {
-        self.readers().is_inherited = true;
+    /// The supervisor holds the command up, from its beginning or because another server has said so.
+    pub(super) fn hold(&self) {
+        self.readers().is_held = true;
     }
 
     /// Nobody who has gone comes back. Returns whether the supervisor is to be told that nobody wants
@@ -187,7 +192,7 @@ impl Feed {
             return false;
         }
         readers.told = None;
-        readers.is_inherited = false;
+        readers.is_held = false;
         true
     }
 
@@ -235,9 +240,9 @@ mod tests {
         assert_eq!(want(fast, 3 * STEP), Some(3 * STEP));
         feed.leave(fast);
         assert_eq!(*feed.attended.borrow(), 0);
-        assert!(feed.holds_up());
+        assert!(feed.is_held());
         assert!(feed.forget_the_gone());
-        assert!(!feed.holds_up());
+        assert!(!feed.is_held());
     }
 
     #[test]

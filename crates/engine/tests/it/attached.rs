@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use engine::sandboxes::{
     SandboxError,
-    attach::{Attached, OnFull, Part, Stream},
+    attach::{Attached, Part, Stream},
 };
 use model::{
     exec::ExecEnd,
     execution::Exit,
     ids::ExecId,
     sandbox::{Sandbox, WhenStopped},
-    spec::{ExecSpec, Input, TerminalSize},
+    spec::{ExecSpec, Input, OnFull, TerminalSize},
 };
 use tokio::time::timeout;
 
@@ -156,14 +156,15 @@ async fn output_beyond_what_is_kept_waits_for_its_reader_and_no_byte_is_missing(
     let defaults = engine::sandboxes::Defaults { output, ..engine::sandboxes::Defaults::default() };
     let server = home.start_with(defaults).await;
     let sandbox = server.ready().await;
-    let spec = shell("read go; seq 1 3000000");
+    let spec = ExecSpec { on_full: OnFull::Wait, ..shell("seq 1 3000000") };
     let attached = run(&server, &sandbox, None, spec).await;
-    let mut first = attached.output(Stream::Stdout, 0, OnFull::Wait);
-    let input = attached.input().await.unwrap();
-    let reading = async { first.next().await.unwrap() };
-    let (part, written) = tokio::join!(reading, input.write_all(b"go\n"));
-    written.unwrap();
-    assert!(matches!(part, Part::Bytes { at: 0, .. }));
+    // Nobody reads before everything is written that there is room for.
+    let full = async {
+        while attached.flow().extents[0].end < 2 << 20 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, full).await.unwrap();
     let expected: Vec<u8> = (1..=3_000_000).flat_map(|n| format!("{n}\n").into_bytes()).collect();
     assert!(rest(&attached, Stream::Stdout, 0).await == expected);
     server.end().await;

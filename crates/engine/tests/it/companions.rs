@@ -336,7 +336,7 @@ async fn companions_that_cannot_be_made_are_refused() {
     let server = home.start().await;
     let disk = Resources { disk: Some(ByteSize::mib(1)), ..Resources::default() };
     let many = (0..17).map(|number| companion(&format!("c{number}"), "")).collect();
-    let large = companion("a", &"x".repeat(40_000));
+    let large = companion("a", &"x".repeat(200_000));
     let refused: [Vec<Companion>; 3] =
         [vec![large], vec![Companion { resources: disk, ..companion("a", "") }], many];
     for companions in refused {

@@ -89,8 +89,10 @@ impl Exec {
             Ok(Output::new(source, file, start.keep))
         };
         let writable = Broken::at(Step::Writable);
-        let stdout = keep(Some(ours.stdout), "stdout").map_err(&writable)?;
-        let stderr = keep(ours.stderr, "stderr").map_err(&writable)?;
+        let mut stdout = keep(Some(ours.stdout), "stdout").map_err(&writable)?;
+        let mut stderr = keep(ours.stderr, "stderr").map_err(&writable)?;
+        stdout.want(start.wanted.map(|wanted| wanted.stdout));
+        stderr.want(start.wanted.map(|wanted| wanted.stderr));
         let group = place.make_leaf(&start.exec).map_err(Broken::at(Step::Cgroup))?;
         // A time that is too far off to be said is never.
         let until = start.at_most.and_then(|at_most| Instant::now().checked_add(at_most));

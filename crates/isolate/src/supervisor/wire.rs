@@ -139,6 +139,8 @@ pub struct Start {
     pub terminal: Option<Size>,
     /// Everything that it has started is killed after this time.
     pub at_most: Option<Duration>,
+    /// What somebody wants to read from the beginning, before a `Pace` could say so.
+    pub wanted: Option<Wanted>,
 }
 
 /// What an exec finds at its stdin.
@@ -342,12 +344,14 @@ mod tests {
             input: Input::Closed,
             terminal: Some(Size { rows: 24, columns: 80 }),
             at_most: Some(Duration::from_secs(1)),
+            wanted: Some(Wanted { stdout: 0, stderr: 0 }),
         };
         let asks = [
             (Ask::Hello { secret: Secret([7; 32]) }, format!("0100{}", "07".repeat(32))),
             (
                 Ask::Start(Box::new(start)),
-                "0101026578 01026c73 0103413d31 012f 00e807e807 80808020 01 011850 010100".into(),
+                "0101026578 01026c73 0103413d31 012f 00e807e807 80808020 01 011850 010100 010000"
+                    .into(),
             ),
             (
                 Ask::Signal { exec: "ex".into(), signal: 15, whom: Whom::All },

@@ -56,11 +56,11 @@ fn what_somebody_wants_to_read_is_kept_and_the_command_waits_meanwhile() {
     let supervisor = start_supervisor().unwrap();
     let (mut daemon, _) = Daemon::greet(&supervisor);
     let code = format!("read go; head -c {WRITTEN} /dev/zero; echo over");
-    let start = Start { keep: KEPT, ..shell("zeros", &code) };
+    let wanted = Some(Wanted::default());
+    let start = Start { keep: KEPT, wanted, ..shell("zeros", &code) };
     daemon.ask(&Ask::Start(Box::new(start)));
     let pace =
         |stdout| Ask::Pace { exec: "zeros".into(), wanted: Some(Wanted { stdout, stderr: 0 }) };
-    daemon.ask(&pace(0));
     let input = crate::supervisor::open_input(&mut daemon, "zeros").unwrap();
     rustix::io::write(&input, b"go\n").unwrap();
     let mut seen = 0;

@@ -158,6 +158,7 @@ impl Ground {
             input: Input::Open,
             terminal: None,
             at_most: None,
+            wanted: None,
         })));
         loop {
             let packet = to.receive(RecvFlags::empty()).unwrap().unwrap();

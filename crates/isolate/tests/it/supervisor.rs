@@ -110,6 +110,7 @@ pub(crate) fn shell(exec: &str, code: &str) -> Start {
         input: Input::Open,
         terminal: None,
         at_most: None,
+        wanted: None,
     }
 }
 

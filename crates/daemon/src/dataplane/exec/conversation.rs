@@ -8,9 +8,9 @@ use std::{future::poll_fn, pin::pin, sync::Arc};
 use api::errors::ErrorCode;
 use engine::sandboxes::{
     SandboxError,
-    attach::{Attached, OnFull, Output, Stream},
+    attach::{Attached, Output, Stream},
 };
-use model::spec::TerminalSize;
+use model::spec::{OnFull, TerminalSize};
 use tokio::{
     select,
     sync::watch,

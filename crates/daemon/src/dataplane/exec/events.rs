@@ -14,11 +14,11 @@ use axum::{
     },
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use engine::sandboxes::attach::{Attached, OnFull, Output, Part, Stream};
+use engine::sandboxes::attach::{Attached, Output, Part, Stream};
 use futures_util::stream;
 use model::{
     sandbox::WhenStopped,
-    spec::{ExecSpec, Input},
+    spec::{ExecSpec, Input, OnFull},
 };
 use serde_json::json;
 use tokio::{select, sync::watch};

@@ -7,10 +7,9 @@ use api::{
     exec::{Command, OnFull as AskedOnFull, Start, Stdin},
     langsmith::{Execute, RunConfig},
 };
-use engine::sandboxes::attach::OnFull;
 use model::{
     ids::ExecId,
-    spec::{ExecSpec, Input, TerminalSize, Variables},
+    spec::{ExecSpec, Input, OnFull, TerminalSize, Variables},
 };
 use rustix::process::Signal;
 
@@ -77,6 +76,7 @@ pub(super) fn exec(start: &Start) -> Result<ExecSpec, ApiError> {
         timeout: limit("timeout_seconds", start.timeout_seconds)?,
         unattended,
         readable: limit("ttl_seconds", start.ttl_seconds)?,
+        on_full: on_full(start.on_full),
     })
 }
 
@@ -125,6 +125,7 @@ pub(super) fn execute(asked: &Execute) -> Result<ExecSpec, ApiError> {
         timeout,
         unattended: if asked.kill_on_disconnect { Some(Duration::ZERO) } else { idle },
         readable: if asked.ttl_seconds.is_none() { Some(TTL) } else { ttl },
+        on_full: OnFull::Wait,
     })
 }
 

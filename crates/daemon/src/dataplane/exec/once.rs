@@ -18,13 +18,13 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use engine::sandboxes::{
     SandboxError,
-    attach::{Attached, InputError, OnFull, Part, Stream},
+    attach::{Attached, InputError, Part, Stream},
 };
 use futures_util::stream;
 use model::{
     ids::ExecId,
     sandbox::WhenStopped,
-    spec::{ExecSpec, Input},
+    spec::{ExecSpec, Input, OnFull},
 };
 use serde::Deserialize;
 
@@ -46,7 +46,8 @@ const MOST: u64 = 1 << 20;
 /// Runs a command and answers when it is over.
 pub(super) async fn exec(access: Access, Body(start): Body<Start>) -> Result<Json<Ran>, ApiError> {
     let exec = from_wire::exec_id(start.exec_id.as_deref())?;
-    let mut spec = from_wire::exec(&start)?;
+    // Nobody reads before it is over.
+    let mut spec = ExecSpec { on_full: OnFull::Drop, ..from_wire::exec(&start)? };
     if start.input.is_none() {
         spec.input = Input::Closed;
     }
@@ -75,7 +76,8 @@ pub(super) async fn execute(
     Body(asked): Body<Execute>,
 ) -> Result<Json<Executed>, ApiError> {
     let exec = from_wire::exec_id(asked.command_id.as_deref())?;
-    let spec = ExecSpec { input: Input::Closed, ..from_wire::execute(&asked)? };
+    let spec = from_wire::execute(&asked)?;
+    let spec = ExecSpec { input: Input::Closed, on_full: OnFull::Drop, ..spec };
     let mut attached = begin(&access, exec, spec).await?;
     let (end, _) = ended(&mut attached).await?;
     let exit_code = match to_wire::told(&end) {

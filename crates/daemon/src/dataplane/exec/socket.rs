@@ -12,8 +12,11 @@ use axum::{
     response::Response,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use engine::sandboxes::attach::{Attached, OnFull};
-use model::{sandbox::WhenStopped, spec::TerminalSize};
+use engine::sandboxes::attach::Attached;
+use model::{
+    sandbox::WhenStopped,
+    spec::{OnFull, TerminalSize},
+};
 use tokio::{
     select,
     time::{Instant, timeout_at},

@@ -10,7 +10,7 @@ use isolate::{
     },
 };
 use model::{
-    exec::Exec, execution::Exit, ids::ExecId, life::Phase, sandbox::Request,
+    exec::Exec, execution::Exit, ids::ExecId, life::Phase, sandbox::Request, spec::OnFull,
     transition::Observation,
 };
 
@@ -150,7 +150,11 @@ impl Actor {
         failpoint::pass("e.row");
         self.execs.known.insert(exec.id.to_string());
         let feed = self.door.feeds.announce(&exec.id);
-        if exec.spec.unattended.is_some() {
+        let waits = exec.spec.on_full == OnFull::Wait;
+        if waits {
+            feed.hold();
+        }
+        if waits || exec.spec.unattended.is_some() {
             minding::begin(&self.shared, exec, &feed);
         }
         let keep = self.shared.settings.defaults.output.as_bytes();

@@ -35,7 +35,7 @@ impl Actor {
     /// Has a command be watched that another server has left.
     pub(super) fn mind_again(&self, exec: &ExecId, pid: Option<u32>, written: Written) {
         let feed = self.door.feeds.announce(exec);
-        feed.inherit();
+        feed.hold();
         self.door.feeds.tell(exec, pid, Some(written));
         minding::begin_again(&self.shared, &self.sandbox.tenant, exec, &feed);
     }

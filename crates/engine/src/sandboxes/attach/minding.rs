@@ -11,11 +11,7 @@ use model::{
     ids::{ExecId, Tenant},
     sandbox::Request,
 };
-use tokio::{
-    select,
-    sync::watch,
-    time::{Instant, sleep_until},
-};
+use tokio::{select, sync::watch, time::sleep};
 
 use crate::sandboxes::{Shared, actor::Ask, feeds::Feed};
 
@@ -58,45 +54,48 @@ pub(in crate::sandboxes) fn begin_again(
 async fn mind(shared: Weak<Shared>, exec: Exec, feed: Arc<Feed>) {
     let mut flow = feed.flow.subscribe();
     let over = until(&mut flow, |flow| flow.end.is_some());
-    tokio::pin!(over);
+    let left = until_left(&feed, exec.spec.unattended);
+    tokio::pin!(over, left);
     loop {
         select! {
             biased;
             () = &mut over => return,
-            left = until_left(&feed, exec.spec.unattended) => match left {
-                Left::ComesBack => {}
-                Left::IsWantedNoMore => let_go(&shared, &exec, &feed).await,
-                Left::ForGood => return cancel(&shared, &exec).await,
-            }
+            () = &mut left => return cancel(&shared, &exec).await,
+            () = until_unwanted(&feed) => let_go(&shared, &exec, &feed).await,
         }
     }
 }
 
-/// What happened after the last one had gone who watched.
-enum Left {
-    ComesBack,
-    IsWantedNoMore,
-    ForGood,
+/// Waits until nobody has watched for longer than it may be left alone.
+async fn until_left(feed: &Feed, unattended: Option<Duration>) {
+    let Some(unattended) = unattended else { return std::future::pending().await };
+    let mut attended = feed.attended.subscribe();
+    loop {
+        until(&mut attended, |count| *count == 0).await;
+        select! {
+            biased;
+            () = until(&mut attended, |count| *count > 0) => {}
+            () = sleep(unattended) => return,
+        }
+    }
 }
 
-/// Waits until nobody watches, and until that makes a difference.
-async fn until_left(feed: &Feed, unattended: Option<Duration>) -> Left {
-    let mut attended = feed.attended.subscribe();
-    until(&mut attended, |count| *count == 0).await;
-    let since = Instant::now();
-    // A time that is too far off to be said is never.
-    let end = unattended.and_then(|unattended| since.checked_add(unattended));
-    let ends = async {
-        match end {
-            Some(end) => sleep_until(end).await,
-            None => std::future::pending().await,
+/// Waits until it is held up for somebody who has not come back.
+async fn until_unwanted(feed: &Feed) {
+    let mut awaited = feed.awaited.subscribe();
+    loop {
+        until(&mut awaited, |count| *count == 0).await;
+        select! {
+            biased;
+            () = until(&mut awaited, |count| *count > 0) => {}
+            () = sleep(COMES_BACK) => {
+                if feed.is_held() {
+                    return;
+                }
+                // Somebody has to come first.
+                until(&mut awaited, |count| *count > 0).await;
+            }
         }
-    };
-    select! {
-        biased;
-        () = until(&mut attended, |count| *count > 0) => Left::ComesBack,
-        () = ends => Left::ForGood,
-        () = sleep_until(since + COMES_BACK), if feed.holds_up() => Left::IsWantedNoMore,
     }
 }
 
