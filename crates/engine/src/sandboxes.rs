@@ -240,9 +240,11 @@ impl Sandboxes {
         let node = shared.settings.node.clone();
         let creation = Creation::new(id.clone(), tenant.clone(), alias, node, spec, clock::now());
         let creation = materials::with_nothing_to_gather(creation);
+        let door = Actor::announce(shared, &id, tenant);
         match shared.store.create_sandbox(creation.clone()).await {
             Ok(()) => {}
             Err(error) => {
+                shared.living().remove(&id);
                 if matches!(error, StoreError::Unclear { .. }) {
                     // It may be there after all.
                 } else if has_paths {
@@ -259,7 +261,7 @@ impl Sandboxes {
         }
         failpoint::pass("c.intent_synced");
         let sandbox = creation.into_sandbox();
-        Actor::begin(shared, sandbox.clone());
+        Actor::begin(shared, sandbox.clone(), door);
         Ok(sandbox)
     }
 
@@ -451,8 +453,7 @@ impl Shared {
         if matches!(unanswered, SandboxError::BrokenOff) && !now.life.phase.is_terminal() {
             return Err(unanswered);
         }
-        // It has come to its end, so that nothing can change any more; or it was accepted just now
-        // and its task is about to begin, when next to nothing may be asked of it.
+        // It has come to its end, so that nothing can change any more.
         match now.request(request, clock::now())? {
             Answer::AlreadySo => Ok(None),
             Answer::Record(_) | Answer::Act | Answer::First(_) => Err(unanswered),

@@ -32,7 +32,7 @@ use isolate::{
 };
 use model::{
     exec::ExecState,
-    ids::{ExecId, Tenant},
+    ids::{ExecId, SandboxId, Tenant},
     life::{FailureCause, Phase},
     sandbox::{Request, Sandbox},
     transition::{Observation, Transition},
@@ -184,20 +184,25 @@ enum Happened {
 }
 
 impl Actor {
+    /// Opens the door of a sandbox that is about to be accepted: whoever finds its record finds
+    /// somebody to ask.
+    pub(super) fn announce(shared: &Arc<Shared>, id: &SandboxId, tenant: &Tenant) -> Door {
+        let (door, contact) = Door::new(shared, id, tenant.clone());
+        shared.living().insert(id.clone(), contact);
+        door
+    }
+
     /// Starts the task of a sandbox that was accepted just now.
-    pub(super) fn begin(shared: &Arc<Shared>, sandbox: Sandbox) {
-        Self::start(shared, sandbox, Presence::None);
+    pub(super) fn begin(shared: &Arc<Shared>, sandbox: Sandbox, door: Door) {
+        let actor = Self::new(shared, sandbox, Presence::None, door);
+        shared.tasks.start("sandbox", actor.live());
     }
 
     /// Starts the task of a sandbox that another daemon has left.
     pub(super) fn recover(shared: &Arc<Shared>, sandbox: Sandbox) {
-        Self::start(shared, sandbox, Presence::Unknown);
-    }
-
-    fn start(shared: &Arc<Shared>, sandbox: Sandbox, presence: Presence) {
-        let (door, contact) = Door::new(shared, &sandbox.id, sandbox.tenant.clone());
-        shared.living().insert(sandbox.id.clone(), contact);
-        shared.tasks.start("sandbox", Self::new(shared, sandbox, presence, door).live());
+        let door = Self::announce(shared, &sandbox.id, &sandbox.tenant);
+        let actor = Self::new(shared, sandbox, Presence::Unknown, door);
+        shared.tasks.start("sandbox", actor.live());
     }
 
     fn new(shared: &Arc<Shared>, sandbox: Sandbox, presence: Presence, door: Door) -> Self {

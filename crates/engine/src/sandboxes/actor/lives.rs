@@ -32,7 +32,7 @@ const WITHIN: Duration = Duration::from_mins(10);
 
 /// What all lives of a task have in common: requests that none has taken up are the next one's.
 #[derive(Clone, Debug)]
-pub(super) struct Door {
+pub(in crate::sandboxes) struct Door {
     inbox: Arc<Mutex<mpsc::Receiver<Ask>>>,
     pub(super) feeds: Arc<Feeds>,
     pub(super) progress: watch::Sender<Progress>,
