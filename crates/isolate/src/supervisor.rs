@@ -4,12 +4,14 @@
 //! and tells all that to whoever knows the sandbox's secret. It knows no business rules, opens no
 //! path that a user names, and ends when it is told to stop.
 
+mod bud;
 mod command;
 mod exec;
 mod groups;
 pub mod journal;
 mod kept;
 pub mod large;
+mod orders;
 mod output;
 mod port;
 mod serve;

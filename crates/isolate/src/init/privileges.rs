@@ -27,13 +27,23 @@ pub(crate) fn of_user_code(left: &Rights) -> Result<(), Broken> {
 
 /// Makes the calling process the user of a command, for good.
 pub(crate) fn of_command(left: &Rights, user: User) -> Result<(), Broken> {
-    limits(left.limits).map_err(Broken::at(Step::Limits))?;
-    let privileges = Broken::at(Step::Privileges);
+    before_command(left)?;
+    of_prepared(left, user)
+}
+
+/// Limits a process that is to be a command, whoever its user will be.
+pub(crate) fn before_command(left: &Rights) -> Result<(), Broken> {
+    limits(left.limits).map_err(Broken::at(Step::Limits))
+}
+
+/// Makes a process that was limited before the user of a command, for good. The filter comes last: it does
+/// not let anybody become somebody else.
+pub(crate) fn of_prepared(left: &Rights, user: User) -> Result<(), Broken> {
     match user {
         User::Plain { user, group } => become_plain(left.identity, user, group),
         User::Root => become_root_inside(),
     }
-    .map_err(privileges)?;
+    .map_err(Broken::at(Step::Privileges))?;
     sys::seccomp::load(&left.filter).map_err(Broken::at(Step::Seccomp))
 }
 

@@ -39,7 +39,7 @@ pub(super) fn settle(
     let mut fds = fds.into_iter();
     let procs: Vec<OwnedFd> = fds.by_ref().take(groups).collect();
     let own: Vec<OwnedFd> = fds.by_ref().take(groups).collect();
-    let groups = Groups { procs, leaves: fds.next().filter(|_| has_leaves) };
+    let groups = Groups { procs, leaves: fds.next().filter(|_| has_leaves), ..Groups::default() };
     let at = Broken::at(Step::Cgroup);
     groups.join().and_then(|()| sys::process::unshare_cgroup()).map_err(&at)?;
     privileges::of_body()?;

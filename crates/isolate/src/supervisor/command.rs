@@ -1,4 +1,4 @@
-//! From a copy of the stem to a command.
+//! From a bud to a command.
 
 use std::{
     ffi::CString,
@@ -22,22 +22,32 @@ pub(super) struct Streams {
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
-    /// Where it says who it is and which step broke. Closes by itself when it has become the command.
-    pub(super) tell: OwnedFd,
 }
 
 /// Where programs are looked for if the command's own environment does not say.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The number at which [`Streams::tell`] is, when all others are closed.
+/// The number at which it says which step broke, when all others are closed. Closes by itself when it has
+/// become the command.
 const TELL: i32 = 3;
 
-pub(super) fn become_command(rights: &Rights, start: &Start, streams: &Streams) -> ! {
-    let number = rustix::process::getpid().as_raw_nonzero().get();
-    // If the supervisor cannot be told it takes the command for one that was never started.
-    let _ = rustix::io::write(&streams.tell, &Word::Process(number).to_bytes());
-    if let Err(broken) = settle(start, streams) {
-        fail(&streams.tell, broken);
+/// Does what is the same for every command, and takes longer than what is not. No signal ends it before
+/// it knows what it is.
+pub(super) fn prepare(rights: &Rights) -> Result<(), Broken> {
+    sys::signal::give_defaults();
+    rustix::process::setsid().map_err(Broken::at(Step::Fork))?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    privileges::before_command(rights)
+}
+
+pub(super) fn become_command(
+    rights: &Rights,
+    start: &Start,
+    streams: &Streams,
+    tell: &OwnedFd,
+) -> ! {
+    if let Err(broken) = settle(start, streams, tell) {
+        fail(tell, broken);
     }
     let Ok(tell) = sys::process::inherited(TELL) else { exit_now(127) };
     let broken = match enter(rights, start, &tell) {
@@ -47,18 +57,20 @@ pub(super) fn become_command(rights: &Rights, start: &Start, streams: &Streams) 
     fail(&tell, broken)
 }
 
-fn fail(tell: &OwnedFd, broken: Broken) -> ! {
-    // If the supervisor cannot be told it sees an end without a reason.
-    let _ = rustix::io::write(tell, &Word::Error(broken).to_bytes());
+pub(super) fn fail(tell: &OwnedFd, broken: Broken) -> ! {
+    say(tell, Word::Error(broken));
     exit_now(127)
 }
 
+/// If the supervisor cannot be told, it sees an end without a reason.
+pub(super) fn say(tell: &OwnedFd, word: Word) {
+    let _ = rustix::io::write(tell, &word.to_bytes());
+}
+
 /// Closes everything that is not the command's own.
-fn settle(start: &Start, streams: &Streams) -> Result<(), Broken> {
+fn settle(start: &Start, streams: &Streams, tell: &OwnedFd) -> Result<(), Broken> {
     let fork = Broken::at(Step::Fork);
-    sys::signal::restore_defaults().map_err(&fork)?;
-    rustix::process::setsid().map_err(&fork)?;
-    let Streams { stdin, stdout, stderr, tell } = streams;
+    let Streams { stdin, stdout, stderr } = streams;
     sys::process::place_all(&[stdin, stdout, stderr, tell].map(AsFd::as_fd), 0).map_err(&fork)?;
     if start.terminal.is_some() {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).map_err(&fork)?;
@@ -69,10 +81,10 @@ fn settle(start: &Start, streams: &Streams) -> Result<(), Broken> {
 /// Gives up rights and becomes the command. Comes back only with what broke.
 fn enter(rights: &Rights, start: &Start, tell: &OwnedFd) -> Result<Errno, Broken> {
     rustix::io::fcntl_setfd(tell, rustix::io::FdFlags::CLOEXEC).map_err(Broken::at(Step::Fork))?;
-    rustix::process::umask(Mode::from_raw_mode(0o022));
-    privileges::of_command(rights, start.user)?;
+    privileges::of_prepared(rights, start.user)?;
     // With the command's own rights: it may only be where it may go.
     rustix::process::chdir(start.directory.as_str()).map_err(Broken::at(Step::Directory))?;
+    sys::signal::unblock_all().map_err(Broken::at(Step::Fork))?;
     Ok(exec(start))
 }
 

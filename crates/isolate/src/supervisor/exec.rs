@@ -16,10 +16,11 @@ use rustix::{
 
 use super::{
     Place,
+    bud::{Bloom, Bud},
     command::Streams,
+    groups::Leaf,
     journal::{self, Record},
     output::Output,
-    stem::Stem,
     terminal,
     wire::{End, Input, Known, Start, Tell, Usage, Wanted, Whom, Written},
 };
@@ -33,6 +34,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Exec {
     id: String,
+    leaf: Leaf,
     /// Known once it has said so itself.
     pid: Option<Pid>,
     /// Until it has become the command: at its end then, or with the step that broke.
@@ -75,14 +77,16 @@ struct Told {
 }
 
 impl Exec {
-    /// Has the process forked that becomes the command.
-    pub(super) fn start(place: &Place, stem: &Stem, start: &Start) -> Result<Self, Broken> {
+    /// Has a bud become the command. It is taken only then: what breaks before leaves it to the next.
+    pub(super) fn start(
+        place: &Place,
+        bud: &mut Option<Bud>,
+        start: &Start,
+    ) -> Result<Self, Broken> {
         let fork = Broken::at(Step::Fork);
-        let (words, tell) = pipe_with(PipeFlags::CLOEXEC).map_err(&fork)?;
-        rustix::io::ioctl_fionbio(&words, true).map_err(&fork)?;
         let (ours, streams) = match start.terminal {
-            Some(size) => terminal::open(size, start.user, tell).map_err(&fork)?,
-            None => pipes(start.input, tell).map_err(&fork)?,
+            Some(size) => terminal::open(size, start.user).map_err(&fork)?,
+            None => pipes(start.input).map_err(&fork)?,
         };
         let keep = |source, stream| {
             let file = create(&place.outputs, &format!("{}.{stream}.log", start.exec))?;
@@ -93,12 +97,13 @@ impl Exec {
         let mut stderr = keep(ours.stderr, "stderr").map_err(&writable)?;
         stdout.want(start.wanted.map(|wanted| wanted.stdout));
         stderr.want(start.wanted.map(|wanted| wanted.stderr));
-        let group = place.make_leaf(&start.exec).map_err(Broken::at(Step::Cgroup))?;
         // A time that is too far off to be said is never.
         let until = start.at_most.and_then(|at_most| Instant::now().checked_add(at_most));
-        stem.start(start, &streams, group.as_ref()).map_err(&fork)?;
+        let bud = bud.take().ok_or_else(|| fork(Errno::CHILD))?;
+        let Bloom { words, leaf } = bud.become_command(place, start, &streams).map_err(&fork)?;
         Ok(Self {
             id: start.exec.clone(),
+            leaf,
             pid: None,
             words: Some(words),
             waiting: None,
@@ -118,6 +123,16 @@ impl Exec {
             self.hear(place);
         }
         self.pid == Some(pid)
+    }
+
+    /// Whether its process has still to become the command.
+    pub(super) fn is_starting(&self) -> bool {
+        self.words.is_some()
+    }
+
+    /// Returns the group in which everything is that it has started.
+    pub(super) fn leaf(&self) -> Leaf {
+        self.leaf
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -242,7 +257,7 @@ impl Exec {
         let _ = match whom {
             Whom::Leader => kill_process(pid, signal),
             Whom::Group => kill_process_group(pid, signal),
-            Whom::All => place.signal_all(&self.id, pid, signal),
+            Whom::All => place.signal_all(self.leaf, pid, signal),
         };
     }
 
@@ -311,7 +326,7 @@ impl Exec {
 }
 
 /// Makes the streams of a command without a terminal.
-fn pipes(input: Input, tell: OwnedFd) -> Result<(Ours, Streams), Errno> {
+fn pipes(input: Input) -> Result<(Ours, Streams), Errno> {
     let (stdin, writing) = pipe_with(PipeFlags::CLOEXEC)?;
     let (from_stdout, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
     let (from_stderr, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -323,7 +338,7 @@ fn pipes(input: Input, tell: OwnedFd) -> Result<(Ours, Streams), Errno> {
         Input::Closed => None,
     };
     let ours = Ours { input, stdout: from_stdout, stderr: Some(from_stderr) };
-    Ok((ours, Streams { stdin, stdout, stderr, tell }))
+    Ok((ours, Streams { stdin, stdout, stderr }))
 }
 
 pub(super) fn number(pid: Pid) -> u32 {

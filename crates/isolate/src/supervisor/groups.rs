@@ -4,7 +4,7 @@
 //! Where there is a v2 tree each also has a group of its own in it, by which everything that it ever
 //! started is found and ended.
 
-use std::os::fd::OwnedFd;
+use std::{cell::Cell, os::fd::OwnedFd};
 
 use rustix::{
     fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat},
@@ -21,6 +21,18 @@ pub struct Groups {
     pub procs: Vec<OwnedFd>,
     /// The v2 folder in which every command gets a group of its own.
     pub leaves: Option<OwnedFd>,
+    /// The number of the next of those.
+    pub next: Cell<u64>,
+}
+
+/// A command's own group, or what would be its number where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Leaf(u64);
+
+impl Leaf {
+    fn name(self) -> String {
+        self.0.to_string()
+    }
 }
 
 impl Groups {
@@ -37,30 +49,33 @@ pub fn join(procs: &[OwnedFd]) -> Result<(), Errno> {
 }
 
 impl Place {
-    /// Makes the group that a command has for itself, where there can be one.
-    pub(super) fn make_leaf(&self, exec: &str) -> Result<Option<OwnedFd>, Errno> {
-        let Some(leaves) = &self.groups.leaves else { return Ok(None) };
-        match mkdirat(leaves, exec, Mode::from_raw_mode(0o755)) {
+    /// Makes the group that the next command has for itself, where there can be one.
+    pub(super) fn make_leaf(&self) -> Result<(Leaf, Option<OwnedFd>), Errno> {
+        let leaf = Leaf(self.groups.next.get());
+        self.groups.next.set(leaf.0 + 1);
+        let Some(leaves) = &self.groups.leaves else { return Ok((leaf, None)) };
+        let name = leaf.name();
+        match mkdirat(leaves, &name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(other) => return Err(other),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        openat(leaves, exec, flags, Mode::empty()).map(Some)
+        openat(leaves, name, flags, Mode::empty()).map(|group| (leaf, Some(group)))
     }
 
     /// Takes a command's group away, if nothing of it is left in there.
-    pub(super) fn leave(&self, exec: &str) {
+    pub(super) fn leave(&self, leaf: Leaf) {
         if let Some(leaves) = &self.groups.leaves {
-            let _ = unlinkat(leaves, exec, AtFlags::REMOVEDIR);
+            let _ = unlinkat(leaves, leaf.name(), AtFlags::REMOVEDIR);
         }
     }
 
     /// Signals everything that a command has started. Without a group of its own only its process
     /// group is known.
-    pub(super) fn signal_all(&self, exec: &str, leader: Pid, signal: Signal) -> Result<(), Errno> {
+    pub(super) fn signal_all(&self, leaf: Leaf, leader: Pid, signal: Signal) -> Result<(), Errno> {
         match &self.groups.leaves {
             Some(leaves) if signal == Signal::KILL => {
-                write(leaves, &format!("{exec}/cgroup.kill"), b"1")
+                write(leaves, &format!("{}/cgroup.kill", leaf.name()), b"1")
             }
             _ => kill_process_group(leader, signal),
         }

@@ -15,6 +15,7 @@ use rustix::{
 
 use super::{
     Place,
+    bud::Bud,
     exec::Exec,
     journal::Record,
     large,
@@ -36,8 +37,10 @@ const STRANGERS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Supervisor {
     place: Place,
-    /// What commands are forked from, unless somebody has ended it.
+    /// What commands come from, unless somebody has ended it.
     stem: Option<Stem>,
+    /// What the next command will be.
+    bud: Option<Bud>,
     listener: OwnedFd,
     signals: OwnedFd,
     execs: BTreeMap<String, Exec>,
@@ -85,6 +88,7 @@ impl Supervisor {
         Ok(Self {
             place,
             stem: Some(stem),
+            bud: None,
             listener,
             signals,
             execs: BTreeMap::new(),
@@ -100,6 +104,7 @@ impl Supervisor {
     pub(super) fn run(&mut self) -> Result<(), Errno> {
         loop {
             self.tell();
+            self.have_bud();
             if matches!(self.stop, Some(Stop::Killed)) && self.is_empty() {
                 return self.end();
             }
@@ -273,8 +278,8 @@ impl Supervisor {
                 None => self.refuse(exec, Refusal::NoSuchExec),
             },
             Ask::Forget { exec } => {
-                if self.execs.get(&exec).is_some_and(Exec::has_ended) {
-                    self.place.leave(&exec);
+                if let Some(found) = self.execs.get(&exec).filter(|found| found.has_ended()) {
+                    self.place.leave(found.leaf());
                     self.place.clear_output(&exec);
                     self.execs.remove(&exec);
                 }
@@ -311,19 +316,34 @@ impl Supervisor {
         if let Some(why) = why {
             return self.refuse(start.exec.clone(), why);
         }
-        match self.start_by_stem(start) {
+        let started = self.need_bud();
+        match started.and_then(|()| Exec::start(&self.place, &mut self.bud, start)) {
             Ok(exec) => drop(self.execs.insert(start.exec.clone(), exec)),
-            Err(broken) => {
-                self.place.leave(&start.exec);
-                self.not_started(start.exec.clone(), broken);
-            }
+            Err(broken) => self.not_started(start.exec.clone(), broken),
         }
     }
 
-    fn start_by_stem(&mut self, start: &Start) -> Result<Exec, Broken> {
-        self.need_stem().map_err(Broken::at(Step::Fork))?;
-        let stem = self.stem.as_ref().ok_or_else(|| Broken::at(Step::Fork)(Errno::CHILD))?;
-        Exec::start(&self.place, stem, start)
+    /// Has a bud made, unless one waits. Somebody inside may have ended it.
+    fn need_bud(&mut self) -> Result<(), Broken> {
+        if let Some(gone) = self.bud.take_if(|bud| bud.is_gone()) {
+            gone.wither(&self.place);
+        }
+        if self.bud.is_none() {
+            let fork = Broken::at(Step::Fork);
+            self.need_stem().map_err(&fork)?;
+            let stem = self.stem.as_ref().ok_or_else(|| fork(Errno::CHILD))?;
+            self.bud = Some(Bud::grow(&self.place, stem)?);
+        }
+        Ok(())
+    }
+
+    /// Has the next command's process made while there is nothing better to do: not while another becomes
+    /// what it is to be. Without one the next command waits for its own.
+    fn have_bud(&mut self) {
+        let is_busy = self.stop.is_some() || self.execs.values().any(Exec::is_starting);
+        if self.bud.is_none() && !is_busy {
+            let _ = self.need_bud();
+        }
     }
 
     /// It may be gone and not have been waited for.

@@ -1,4 +1,4 @@
-//! The process that commands are forked from.
+//! The process that commands come from.
 //!
 //! To move a process into a control group the kernel waits until every processor has seen that nobody
 //! forks, which takes ten milliseconds and more. The stem has been in the groups of commands since before
@@ -7,45 +7,23 @@
 
 use std::{
     convert::Infallible,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    fs::Mode,
-    io::Errno,
-    net::{RecvFlags, SendFlags},
-    process::Pid,
-};
-use serde::{Deserialize, Serialize};
+use rustix::{fs::Mode, io::Errno, process::Pid};
 
 use super::{
-    Place,
-    command::{self, Streams},
-    large,
-    wire::{self, Start, User},
+    Place, bud,
+    orders::{self, Order},
+    wire::User,
 };
 use crate::{
     files,
-    init::{privileges, word::Word},
+    init::privileges,
     plan::{Broken, Rights, Step},
     socket::PacketSocket,
     sys::{self, process::Fork},
-    wire::MAX_PACKET,
 };
-
-/// What a stem is told. The first is always `Begin`.
-#[derive(Debug, Serialize, Deserialize)]
-enum Order {
-    /// What is left to commands, and the filter that the stem itself is under like the supervisor.
-    Begin { rights: Rights, filter: Vec<u8> },
-    /// With it come the streams of a command, and its group if it has one of its own.
-    Start(Start),
-    /// Another order, too long for a packet, is in the file that comes along before all else.
-    InFile,
-    /// With it comes the socket of a process that works on files.
-    Files(User),
-}
 
 /// A stem, as the supervisor holds it. It ends when this is dropped.
 #[derive(Debug)]
@@ -74,43 +52,29 @@ impl Stem {
 
     /// Whether nobody is at the other end any more.
     pub(super) fn is_gone(&self) -> bool {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
-        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|gone| gone > 0)
+        orders::is_gone(&self.socket)
     }
 
     /// Tells it what is left to commands.
     pub(super) fn begin(&self, rights: &Rights, filter: &[u8]) -> Result<(), Errno> {
         let order = Order::Begin { rights: rights.clone(), filter: filter.to_vec() };
-        self.send(&order, &[])
+        orders::send(&self.socket, &order, &[])
     }
 
-    /// Has it fork a process that becomes this command. The process itself says so in its words.
-    pub(super) fn start(
+    /// Has it fork a bud, which listens at this socket, and says who it is.
+    pub(super) fn fork_bud(
         &self,
-        start: &Start,
-        streams: &Streams,
+        socket: &PacketSocket,
+        tell: &OwnedFd,
         group: Option<&OwnedFd>,
     ) -> Result<(), Errno> {
-        let Streams { stdin, stdout, stderr, tell } = streams;
-        let fds = [stdin, stdout, stderr, tell].into_iter().chain(group);
-        self.send(&Order::Start(start.clone()), &fds.map(AsFd::as_fd).collect::<Vec<_>>())
+        let fds = [socket.as_fd(), tell.as_fd()].into_iter().chain(group.map(AsFd::as_fd));
+        orders::send(&self.socket, &Order::Bud, &fds.collect::<Vec<_>>())
     }
 
     /// Has it fork a process that works on files, as this user, for whoever has the other end.
     pub(super) fn start_files(&self, user: User, socket: &PacketSocket) -> Result<(), Errno> {
-        self.send(&Order::Files(user), &[socket.as_fd()])
-    }
-
-    fn send(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-        let packet = wire::encode(order).or(Err(Errno::MSGSIZE))?;
-        // One that stands still is not waited for.
-        if packet.len() <= MAX_PACKET {
-            return self.socket.send(&packet, fds, SendFlags::DONTWAIT);
-        }
-        let file = large::pack(&packet)?;
-        let fds: Vec<_> = [file.as_fd()].into_iter().chain(fds.iter().copied()).collect();
-        let packet = wire::encode(&Order::InFile).or(Err(Errno::MSGSIZE))?;
-        self.socket.send(&packet, &fds, SendFlags::DONTWAIT)
+        orders::send(&self.socket, &Order::Files(user), &[socket.as_fd()])
     }
 }
 
@@ -123,47 +87,23 @@ impl Place {
     }
 }
 
-/// Forks commands until nobody asks any more.
+/// Forks buds until nobody asks any more.
 fn serve(socket: &PacketSocket) -> Result<Infallible, Errno> {
     sys::signal::block_all()?;
     let socket = PacketSocket::from_fd(sys::process::keep_only(socket.as_fd())?);
-    let Order::Begin { rights, filter } = next(&socket)?.0 else { return Err(Errno::BADMSG) };
+    let Order::Begin { rights, filter } = orders::next(&socket)?.0 else {
+        return Err(Errno::BADMSG);
+    };
     privileges::of_supervisor(&filter).map_err(|broken| Errno::from_raw_os_error(broken.errno))?;
     loop {
-        match next(&socket)? {
-            (Order::Start(start), fds) => bear(&rights, &start, fds)?,
+        match orders::next(&socket)? {
+            (Order::Bud, fds) => bud::bear(&rights, fds)?,
             (Order::Files(user), fds) => bear_files(&rights, user, fds)?,
-            (Order::Begin { .. } | Order::InFile, _) => return Err(Errno::BADMSG),
+            (Order::Begin { .. } | Order::Start(_) | Order::InFile, _) => {
+                return Err(Errno::BADMSG);
+            }
         }
     }
-}
-
-fn next(socket: &PacketSocket) -> Result<(Order, Vec<OwnedFd>), Errno> {
-    let mut packet = socket.receive(RecvFlags::empty())?.ok_or(Errno::PIPE)?;
-    let order = wire::decode(&packet.bytes).or(Err(Errno::BADMSG))?;
-    if !matches!(order, Order::InFile) || packet.fds.is_empty() {
-        return Ok((order, packet.fds));
-    }
-    let order = large::unpack(&packet.fds.remove(0))?;
-    Ok((wire::decode(&order).or(Err(Errno::BADMSG))?, packet.fds))
-}
-
-/// Forks the process that becomes a command.
-fn bear(rights: &Rights, start: &Start, fds: Vec<OwnedFd>) -> Result<(), Errno> {
-    let mut fds = fds.into_iter();
-    let mut next = || fds.next().ok_or(Errno::BADF);
-    let streams = Streams { stdin: next()?, stdout: next()?, stderr: next()?, tell: next()? };
-    let group = fds.next();
-    match sys::process::fork_sibling(group.as_ref().map(AsFd::as_fd)) {
-        Ok(Fork::Child) => command::become_command(rights, start, &streams),
-        Ok(Fork::Parent { .. }) => {}
-        Err(errno) => {
-            let word = Word::Error(Broken::at(Step::Fork)(errno));
-            // If the supervisor cannot be told it sees words without a process.
-            let _ = rustix::io::write(&streams.tell, &word.to_bytes());
-        }
-    }
-    Ok(())
 }
 
 /// Forks the process that works on files. If it cannot be, its socket is closed, and that is seen.

@@ -22,7 +22,7 @@ const MULTIPLEXER: &str = "/dev/pts/ptmx";
 
 /// Opens a terminal for a command of this user. What it shows is read where people sit, and what they
 /// type is written there.
-pub(super) fn open(size: Size, user: User, tell: OwnedFd) -> Result<(Ours, Streams), Errno> {
+pub(super) fn open(size: Size, user: User) -> Result<(Ours, Streams), Errno> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let ours = openat(CWD, MULTIPLEXER, flags | OFlags::CLOEXEC, Mode::empty())?;
     if FileType::from_raw_mode(fstat(&ours)?.st_mode) != FileType::CharacterDevice {
@@ -42,7 +42,7 @@ pub(super) fn open(size: Size, user: User, tell: OwnedFd) -> Result<(Ours, Strea
     let copied = |copy: std::io::Result<OwnedFd>| {
         copy.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))
     };
-    let streams = Streams { stdin: copied(stdin)?, stdout: copied(stdout)?, stderr: theirs, tell };
+    let streams = Streams { stdin: copied(stdin)?, stdout: copied(stdout)?, stderr: theirs };
     let input = copied(ours.try_clone())?;
     Ok((Ours { input: Some(input), stdout: ours, stderr: None }, streams))
 }

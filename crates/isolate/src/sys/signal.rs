@@ -49,11 +49,21 @@ pub fn block_all() -> Result<(), Errno> {
 
 /// Unblocks every signal and gives each its default action, as a new program expects it.
 pub fn restore_defaults() -> Result<(), Errno> {
+    give_defaults();
+    unblock_all()
+}
+
+/// Gives each signal its default action.
+pub fn give_defaults() {
     for signal in 1..=libc::SIGRTMAX() {
         // SAFETY: SIG_DFL installs no code of ours. Signals that cannot be changed are skipped
         // by the kernel with EINVAL.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+}
+
+/// Unblocks every signal.
+pub fn unblock_all() -> Result<(), Errno> {
     set_mask(&empty_set())
 }
 
