@@ -17,6 +17,7 @@ mod materials;
 mod paths;
 mod ports;
 mod restarts;
+mod settled;
 mod stock;
 mod tools;
 mod way;

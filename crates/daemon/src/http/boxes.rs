@@ -19,7 +19,6 @@ use axum::{
 };
 use engine::sandboxes::{SandboxError, Sandboxes};
 use model::{
-    event::Sequence,
     ids::Tenant,
     life::{EndCause, Phase},
     sandbox::Sandbox,
@@ -97,7 +96,7 @@ async fn create(
     if !asked.wait_for_ready {
         return Ok((StatusCode::CREATED, Json(to_wire::shown(&created, &app.base_url))));
     }
-    let ready = timeout(within, until_settled(&mine, &created)).await.map_err(|_elapsed| {
+    let ready = timeout(within, mine.sandboxes.settled(created)).await.map_err(|_elapsed| {
         let message = "the sandbox is not ready yet; ask for it by its name";
         ApiError::new(ErrorCode::Timeout, message)
     })??;
@@ -107,18 +106,6 @@ async fn create(
         return Err(ApiError::new(ErrorCode::SandboxNotReady, message).with_kind("SandboxConfig"));
     }
     Ok((StatusCode::CREATED, Json(to_wire::shown(&ready, &app.base_url))))
-}
-
-/// Waits until a new sandbox is ready, or will never be.
-async fn until_settled(mine: &Mine, created: &Sandbox) -> Result<Sandbox, ApiError> {
-    let id = created.id.as_str();
-    let mut events = mine.sandboxes.events(&mine.tenant, id, Sequence::ZERO).await?;
-    while let Some(event) = events.next().await? {
-        if !matches!(event.phase, Phase::Provisioning) {
-            break;
-        }
-    }
-    Ok(mine.sandboxes.get(&mine.tenant, id).await?)
 }
 
 async fn show(

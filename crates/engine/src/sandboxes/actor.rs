@@ -33,7 +33,7 @@ use isolate::{
 use model::{
     exec::ExecState,
     ids::{ExecId, SandboxId, Tenant},
-    life::{FailureCause, Phase},
+    life::{FailureCause, Life, Phase},
     sandbox::{Request, Sandbox},
     transition::{Observation, Transition},
     units::Timestamp,
@@ -93,6 +93,8 @@ pub(super) struct Contact {
     pub(super) feeds: Arc<Feeds>,
     /// How far its images have come.
     pub(super) progress: watch::Receiver<Progress>,
+    /// What is in the store of its life. Nothing before its task has begun.
+    pub(super) life: watch::Receiver<Option<Life>>,
     /// How callers get to its ports.
     pub(super) way: Arc<Way>,
 }
@@ -207,6 +209,7 @@ impl Actor {
 
     fn new(shared: &Arc<Shared>, sandbox: Sandbox, presence: Presence, door: Door) -> Self {
         let last_at = sandbox.life.phase_since.max(sandbox.life.last_used_at);
+        door.life.send_replace(Some(sandbox.life.clone()));
         let moments = Moments::of(&sandbox.life, clock::now());
         Self {
             shared: Arc::clone(shared),
@@ -466,6 +469,7 @@ impl Actor {
         }
         self.moments.follow(&self.sandbox.life, &transition);
         self.sandbox.life = transition.life().clone();
+        self.door.life.send_replace(Some(self.sandbox.life.clone()));
         for event in transition.events() {
             self.last_at = self.last_at.max(event.occurred_at);
             tracing::info!(
@@ -506,6 +510,7 @@ impl Actor {
     /// Somebody else changed the sandbox; when, is known by the time of day alone.
     fn become_current(&mut self, current: Sandbox) {
         self.moments = Moments::of(&current.life, clock::now());
+        self.door.life.send_replace(Some(current.life.clone()));
         self.sandbox = current;
     }
 

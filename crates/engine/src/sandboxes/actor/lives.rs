@@ -12,6 +12,7 @@ use std::{
 
 use model::{
     ids::{SandboxId, Tenant},
+    life::Life,
     sandbox::Sandbox,
 };
 use store::StoreError;
@@ -36,6 +37,7 @@ pub(in crate::sandboxes) struct Door {
     inbox: Arc<Mutex<mpsc::Receiver<Ask>>>,
     pub(super) feeds: Arc<Feeds>,
     pub(super) progress: watch::Sender<Progress>,
+    pub(super) life: watch::Sender<Option<Life>>,
     pub(super) way: Arc<Way>,
 }
 
@@ -43,6 +45,7 @@ impl Door {
     pub(super) fn new(shared: &Arc<Shared>, id: &SandboxId, tenant: Tenant) -> (Self, Contact) {
         let (asks, inbox) = mpsc::channel(INBOX);
         let (progress, seen) = watch::channel(Progress::default());
+        let (life, lived) = watch::channel(None);
         let feeds = Arc::new(Feeds::default());
         let way = Way::new(shared, id.clone());
         let contact = Contact {
@@ -50,9 +53,10 @@ impl Door {
             asks,
             feeds: Arc::clone(&feeds),
             progress: seen,
+            life: lived,
             way: Arc::clone(&way),
         };
-        (Self { inbox: Arc::new(Mutex::new(inbox)), feeds, progress, way }, contact)
+        (Self { inbox: Arc::new(Mutex::new(inbox)), feeds, progress, life, way }, contact)
     }
 
     /// Returns the next request; `None` when nobody can ask any more.

@@ -1,0 +1,46 @@
+//! Waiting for a sandbox that is on its way.
+
+use model::{
+    life::{Life, Phase},
+    sandbox::Sandbox,
+};
+
+use super::{SandboxError, Sandboxes};
+
+impl Sandboxes {
+    /// Waits until a sandbox is ready that is on its way to it, or will not be. Returns it as it is then.
+    pub async fn settled(&self, mut sandbox: Sandbox) -> Result<Sandbox, SandboxError> {
+        let life = self.shared.living().get(&sandbox.id).map(|contact| contact.life.clone());
+        let settled = match life {
+            Some(mut life) => {
+                let life = life.wait_for(|life| life.as_ref().is_some_and(has_settled)).await;
+                life.ok().and_then(|life| life.clone())
+            }
+            None => None,
+        };
+        match settled {
+            Some(life) => sandbox.life = life,
+            // It is another server's, or its task has come to its end.
+            None => sandbox = self.settled_elsewhere(&sandbox).await?,
+        }
+        Ok(sandbox)
+    }
+
+    async fn settled_elsewhere(&self, sandbox: &Sandbox) -> Result<Sandbox, SandboxError> {
+        let (tenant, id) = (&sandbox.tenant, sandbox.id.as_str());
+        let mut events = self.events(tenant, id, sandbox.life.sequence).await?;
+        let mut now = self.get(tenant, id).await?;
+        while !has_settled(&now.life) {
+            if events.next().await?.is_none() {
+                break;
+            }
+            now = self.get(tenant, id).await?;
+        }
+        Ok(now)
+    }
+}
+
+/// Whether it is not on its way to be ready.
+fn has_settled(life: &Life) -> bool {
+    !matches!(life.phase, Phase::Provisioning | Phase::Resuming)
+}
