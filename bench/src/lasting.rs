@@ -1,9 +1,7 @@
-//! Rows about sandboxes that stay: how fast one is made, what many of them cost, and how fast they
-//! are found again.
+//! Rows about sandboxes that stay: what many of them cost, and how fast they are found again.
 
 use std::{
     collections::BTreeMap,
-    fs, io,
     path::Path,
     time::{Duration, Instant},
 };
@@ -15,12 +13,9 @@ use client::sandboxes::{
     record::{Event, Sandbox, State},
 };
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::time::sleep;
 
 use crate::{
-    peers::Peer,
-    program::Program,
     report::{Bar, Row},
     runtimes::PYTHON,
     server::Server,
@@ -37,66 +32,6 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// Ticks of all processes together, of the thousand in that time, that count as none.
 const NOTHING: u64 = 5;
-
-/// From the call that creates a sandbox until the first byte of a command in it is there.
-pub(crate) async fn create(name: &str, server: &Server) -> anyhow::Result<Row> {
-    const SAMPLES: usize = 100;
-    const WARM_UP: usize = 5;
-    let bar = Bar::AtMostAndP99(1.0, 3.0);
-    let shell = Program::new(["/bin/sh", "-c", "echo 1"]);
-    let mut peer = match Peer::set_up("bubblewrap", &shell) {
-        Ok(peer) => peer,
-        Err(error) => return Ok(Row::new(name, "bubblewrap", bar).missing(format!("{error:#}"))),
-    };
-    let mut row = Row::new(name, &format!("{} sh -c", peer.version), bar);
-    let sandboxes = server.sandboxes().await?;
-    for sample in 0..WARM_UP + SAMPLES {
-        server.settle().await?;
-        let ours = create_once(&sandboxes).await?;
-        server.settle().await?;
-        let theirs = peer.time()?;
-        if sample >= WARM_UP {
-            row.ours.add(ours);
-            row.theirs.add(theirs);
-        }
-    }
-    Ok(row)
-}
-
-async fn create_once(sandboxes: &Sandboxes) -> anyhow::Result<Duration> {
-    let start = Instant::now();
-    let created = sandboxes.create(of_host()).await?;
-    let mut events = sandboxes.events(&created.name, created.sequence);
-    until(&mut events, "SANDBOX_READY").await?;
-    let command = ["/bin/echo", "1"].map(str::to_owned).to_vec();
-    let exec = NewExec { sandbox: created.name.clone(), command, ..NewExec::default() };
-    let started = sandboxes.exec(exec).await?;
-    let (output, at) = first_bytes(started.stdout.as_ref())?;
-    let took = at - start;
-    if output != b"1\n" {
-        bail!("it said {output:?}");
-    }
-    until(&mut events, "EXEC_FINISHED").await?;
-    remove(sandboxes, created).await?;
-    Ok(took)
-}
-
-/// Waits until there is something in a file, which may not be there yet. Returns it, and when it was
-/// there: the kernel takes its time to let go of a watch.
-fn first_bytes(path: &Path) -> anyhow::Result<(Vec<u8>, Instant)> {
-    let folder = path.parent().context("no folder")?;
-    let changes = inotify::init(CreateFlags::CLOEXEC)?;
-    inotify::add_watch(&changes, folder, WatchFlags::CREATE | WatchFlags::MODIFY)?;
-    loop {
-        match fs::read(path) {
-            Ok(bytes) if !bytes.is_empty() => return Ok((bytes, Instant::now())),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error.into()),
-        }
-        rustix::io::read(&changes, &mut [0; 4096])?;
-    }
-}
 
 pub(crate) fn of_host() -> NewSandbox {
     NewSandbox { image: "host".to_owned(), idle: Some(Duration::ZERO), ..NewSandbox::default() }
@@ -116,7 +51,7 @@ pub(crate) async fn until(
     }
 }
 
-async fn remove(sandboxes: &Sandboxes, sandbox: Sandbox) -> anyhow::Result<()> {
+pub(crate) async fn remove(sandboxes: &Sandboxes, sandbox: Sandbox) -> anyhow::Result<()> {
     sandboxes.delete(&sandbox.name).await?;
     let sandbox = sandboxes.get(&sandbox.name).await?;
     sandboxes.wait(sandbox, State::Deleted, |_| {}).await?;

@@ -3,6 +3,7 @@
 //! What is timed, and why so, is in `bench/README.md`.
 
 mod connection;
+mod create;
 mod events;
 mod files;
 mod lasting;

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::{
     connection::Connection,
-    events, files, lasting,
+    create, events, files, lasting,
     machine::Machine,
     peers::{PEERS, Peer},
     program::Program,
@@ -97,7 +97,7 @@ impl Bench {
             "exec-sustained" => vec![self.sustained(name).await?],
             "exec-vs-peers" => self.peers(name).await?,
             "start" => vec![self.start(name).await?],
-            "create" => vec![lasting::create(name, &self.server).await?],
+            "create" => vec![create::row(name, &self.server).await?],
             "events" => {
                 // On a thread, because this one runs a runtime of its own.
                 let measured = thread::spawn(|| events::measure("events")).join();

@@ -69,6 +69,10 @@ impl Server {
         Ok(())
     }
 
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

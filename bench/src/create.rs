@@ -1,0 +1,138 @@
+//! The row `create`: from the request for a sandbox until the first byte of a command in it is with the
+//! client, over HTTP and a WebSocket, with as little in between as there can be.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use client::sandboxes::Sandboxes;
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::{
+    self, Message,
+    client::IntoClientRequest as _,
+    http::{HeaderValue, header::AUTHORIZATION},
+};
+
+use crate::{
+    lasting,
+    peers::Peer,
+    program::Program,
+    report::{Bar, Row},
+    server::Server,
+};
+
+pub(crate) async fn row(name: &str, server: &Server) -> anyhow::Result<Row> {
+    const SAMPLES: usize = 100;
+    const WARM_UP: usize = 5;
+    let bar = Bar::AtMostAndP99(1.0, 3.0);
+    let shell = Program::new(["/bin/sh", "-c", "echo 1"]);
+    let mut peer = match Peer::set_up("bubblewrap", &shell) {
+        Ok(peer) => peer,
+        Err(error) => return Ok(Row::new(name, "bubblewrap", bar).missing(format!("{error:#}"))),
+    };
+    let mut row = Row::new(name, &format!("{} sh -c", peer.version), bar);
+    let sandboxes = server.sandboxes().await?;
+    let mut calls = Calls::open(server)?;
+    for sample in 0..WARM_UP + SAMPLES {
+        server.settle().await?;
+        let ours = once(&mut calls, &sandboxes).await?;
+        server.settle().await?;
+        let theirs = peer.time()?;
+        if sample >= WARM_UP {
+            row.ours.add(ours);
+            row.theirs.add(theirs);
+        }
+    }
+    Ok(row)
+}
+
+async fn once(calls: &mut Calls, sandboxes: &Sandboxes) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    let asked = json!({"snapshot_name": "host", "wait_for_ready": true});
+    let made = calls.post("/v2/sandboxes/boxes", &asked)?;
+    let name = made["name"].as_str().context("no name")?;
+    let asked = json!({"sandbox": name, "scope": "process"});
+    let minted = calls.post("/v1/admin/tokens", &asked)?;
+    let id = minted["sandbox_id"].as_str().context("no id")?;
+    let mut socket = calls.socket(id, minted["token"].as_str().context("no token")?)?;
+    let command = json!({"type": "start", "command": ["/bin/echo", "1"]});
+    socket.send(Message::text(command.to_string()))?;
+    let said = loop {
+        let frame: Value = serde_json::from_str(socket.read()?.to_text()?)?;
+        match frame["type"].as_str() {
+            Some("ready") => {}
+            Some("stdout") => break frame,
+            _ => bail!("{frame}"),
+        }
+    };
+    let took = start.elapsed();
+    ensure!(said["data"] == "1\n", "it said {said}");
+    while !matches!(socket.read()?, Message::Close(_)) {}
+    let sandbox = sandboxes.get(name).await?;
+    lasting::remove(sandboxes, sandbox).await?;
+    Ok(took)
+}
+
+/// One connection, on which one request is made after the other.
+struct Calls {
+    stream: BufReader<TcpStream>,
+    host: String,
+    key: String,
+}
+
+impl Calls {
+    fn open(server: &Server) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect(server.address())?;
+        stream.set_nodelay(true)?;
+        let (host, key) = (server.address().to_string(), server.key().to_owned());
+        Ok(Self { stream: BufReader::new(stream), host, key })
+    }
+
+    fn post(&mut self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let (host, key, body) = (&self.host, &self.key, body.to_string());
+        let length = body.len();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: {host}\r\nX-Api-Key: {key}\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> anyhow::Result<Value> {
+        let (mut status, mut length) = (String::new(), 0);
+        self.stream.read_line(&mut status)?;
+        loop {
+            let mut line = String::new();
+            self.stream.read_line(&mut line)?;
+            let Some((name, value)) = line.trim().split_once(':') else { break };
+            if name.eq_ignore_ascii_case("content-length") {
+                length = value.trim().parse()?;
+            }
+        }
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        ensure!(status.starts_with("HTTP/1.1 20"), "{status}{}", String::from_utf8_lossy(&body));
+        Ok(serde_json::from_slice(&body)?)
+    }
+
+    /// Opens the WebSocket for one command.
+    fn socket(
+        &self,
+        sandbox: &str,
+        token: &str,
+    ) -> anyhow::Result<tungstenite::WebSocket<TcpStream>> {
+        let stream = TcpStream::connect(&*self.host)?;
+        stream.set_nodelay(true)?;
+        let url = format!("ws://{}/dp/{sandbox}/v1/exec/ws", self.host);
+        let mut request = url.into_client_request()?;
+        let token = HeaderValue::try_from(format!("Bearer {token}"))?;
+        request.headers_mut().insert(AUTHORIZATION, token);
+        let opened = tungstenite::client(request, stream);
+        let (socket, _) = opened.map_err(|error| anyhow::Error::msg(error.to_string()))?;
+        Ok(socket)
+    }
+}
