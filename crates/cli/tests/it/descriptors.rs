@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::{
     command::{Server, limited},
+    keeper::Keeper,
     websocket::WebSocket,
 };
 
@@ -32,7 +33,15 @@ fn is_sent_away(mut stream: TcpStream) -> bool {
 
 #[test]
 fn f45_without_descriptors_new_clients_are_sent_away_and_others_live_on() {
-    let server = Server::start_with_limit("-n 1024");
+    let server = Keeper(Server::start_with_limit("-n 1024"));
+    assert_eq!(server.ask(&["create", "--image", "host", "--name", "demo"]).code, Some(0));
+    let minted = server.json(&["token", "mint", "--sandbox", "demo", "--scope", "process"]);
+    let (sandbox, token) =
+        (minted["sandbox_id"].as_str().unwrap(), minted["token"].as_str().unwrap());
+    let mut watched = WebSocket::watch_narrow(&server, sandbox, token);
+    let ticks = "while sleep 0.05; do echo tick; done";
+    watched.send(&json!({"type": "start", "command": ticks, "exec_id": "ticks"}));
+    watched.until("stdout");
     let mut stream = WebSocket::connect(&server);
     let limits = json!({"timeout_ms": 60_000, "memory_mb": 64});
     stream.execute("lives", "shell", "while sleep 0.05; do echo tick; done", &limits);
@@ -43,6 +52,10 @@ fn f45_without_descriptors_new_clients_are_sent_away_and_others_live_on() {
     stream.until("stdout");
     stream.send(&json!({"v": 1, "type": "ping", "ts": "2026-01-01T00:00:00.000Z"}));
     stream.until("pong");
+    // A command in a sandbox is told as well: what it writes to was open before.
+    watched.until("stdout");
+    watched.send(&json!({"type": "ping", "id": "1"}));
+    watched.until("pong");
 
     crowd.clear();
     let start = Instant::now();
@@ -52,6 +65,7 @@ fn f45_without_descriptors_new_clients_are_sent_away_and_others_live_on() {
         said = server.call(&["run", "-l", "shell", "-c", "echo back"]);
     }
     stream.until("stdout");
+    watched.until("stdout");
 }
 
 #[test]
@@ -60,6 +74,14 @@ fn a_server_raises_a_low_limit_of_descriptors_as_far_as_it_may() {
     let _crowd: Vec<_> = (0..300).map(|_| server.connect()).collect();
     let said = server.call(&["run", "-l", "shell", "-c", "ulimit -n"]);
     // What a program has is its own matter.
+    assert_eq!(said.out, "1024\n", "{said:?}");
+}
+
+#[test]
+fn commands_of_a_sandbox_run_also_if_the_server_may_have_few_descriptors() {
+    let server = Keeper(Server::start_with_limit("-n 1024"));
+    assert_eq!(server.ask(&["create", "--image", "host", "--name", "demo"]).code, Some(0));
+    let said = server.ask(&["exec", "demo", "--", "sh", "-c", "ulimit -Hn"]);
     assert_eq!(said.out, "1024\n", "{said:?}");
 }
 

@@ -27,20 +27,25 @@ impl WebSocket {
 
     /// Connects by a socket that takes hardly anything before it is read.
     pub(crate) fn connect_narrow(server: &Server) -> Self {
-        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        set_socket_recv_buffer_size(&socket, 4 << 10).unwrap();
-        connect(&socket, &server.address().parse::<SocketAddr>().unwrap()).unwrap();
-        Self::upgrade(server, socket.into())
+        Self::upgrade(server, narrow(server))
     }
 
-    fn upgrade(server: &Server, mut stream: TcpStream) -> Self {
+    /// Connects by such a socket to watch commands of a sandbox, with a token for it.
+    pub(crate) fn watch_narrow(server: &Server, sandbox: &str, token: &str) -> Self {
+        Self::open(server, narrow(server), &format!("/dp/{sandbox}/v1/exec/ws"), token)
+    }
+
+    fn upgrade(server: &Server, stream: TcpStream) -> Self {
         let key = std::fs::read_to_string(server.data.path().join("admin.key")).unwrap();
+        Self::open(server, stream, "/ws", key.trim())
+    }
+
+    fn open(server: &Server, mut stream: TcpStream, path: &str, credential: &str) -> Self {
         let head = format!(
-            "GET /ws HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nConnection: Upgrade\r\n\
-             Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {credential}\r\n\
+             Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
              Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
-            server.address(),
-            key.trim()
+            server.address()
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -96,4 +101,11 @@ impl WebSocket {
         self.stream.read_exact(&mut bytes).unwrap();
         bytes
     }
+}
+
+fn narrow(server: &Server) -> TcpStream {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    set_socket_recv_buffer_size(&socket, 4 << 10).unwrap();
+    connect(&socket, &server.address().parse::<SocketAddr>().unwrap()).unwrap();
+    socket.into()
 }

@@ -3,7 +3,7 @@
 use rustix::{
     fs::{Gid, Uid},
     io::Errno,
-    process::{DumpableBehavior, set_dumpable_behavior},
+    process::{DumpableBehavior, Resource, getrlimit, set_dumpable_behavior},
     thread::{
         CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capability_is_in_bounding_set,
         clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
@@ -116,7 +116,10 @@ pub(crate) fn of_image_worker(filter: &[u8]) -> Result<(), Broken> {
     sys::seccomp::load(filter).map_err(Broken::at(Step::Seccomp))
 }
 
+/// A server that may have few descriptors itself can give nobody more: less is as safe.
 fn limits(limits: Rlimits) -> Result<(), Errno> {
+    let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let limits = Rlimits { open_files: limits.open_files.min(most), ..limits };
     limits.all().into_iter().try_for_each(|(kind, value)| sys::process::limit(kind, value))
 }
 
