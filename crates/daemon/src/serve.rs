@@ -27,6 +27,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -154,6 +155,7 @@ pub async fn serve(
         per_peer: Arc::default(),
         max_per_peer: settings.max_connections_per_peer,
         head_deadline: settings.head_deadline,
+        stalled_within: settings.timing.stalled_within,
         surfaces: Surfaces { router: http::router(app), grpc, tasks: tasks.clone(), phase },
     };
     let mut tidy = interval(TIDY);
@@ -234,6 +236,7 @@ struct Door {
     per_peer: Arc<Mutex<HashMap<IpAddr, usize>>>,
     max_per_peer: usize,
     head_deadline: Duration,
+    stalled_within: Duration,
     surfaces: Surfaces,
 }
 
@@ -285,6 +288,12 @@ impl Door {
         };
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot turn off Nagle's algorithm");
+        }
+        // Whoever takes nothing for so long, or is gone without a word, is cut off by the kernel: an
+        // answer that goes on and on has no other sign of its reader.
+        let stalled = u32::try_from(self.stalled_within.as_millis()).unwrap_or(u32::MAX);
+        if let Err(error) = set_tcp_user_timeout(&stream, stalled) {
+            tracing::debug!(%error, "cannot bound how long a peer takes nothing");
         }
         let connection = talk(stream, place, self.surfaces.clone(), self.head_deadline);
         self.surfaces.tasks.start("http connection", connection);

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::{command::Server, websocket::WebSocket};
+use crate::{command::Server, keeper::Keeper, websocket::WebSocket};
 
 /// What a client that does not read may cost the daemon's memory.
 const PER_CLIENT_KIB: u64 = 2 << 10;
@@ -96,4 +96,47 @@ fn f37_clients_that_read_a_byte_at_a_time_cost_no_more_and_hold_up_nobody() {
     // Whoever had to wait for one of them would wait for far longer than this. A fifth more or
     // less is for a measurement on a quiet machine, not for a test.
     assert!(crowded <= 2 * alone + Duration::from_millis(20), "{alone:?} became {crowded:?}");
+}
+
+/// The same for those who watch a command in a sandbox, which is held up for them.
+#[test]
+fn f36_f37_who_watches_a_command_and_hardly_reads_costs_bounded_memory_and_holds_up_nobody() {
+    const CLIENTS: u64 = 32;
+    let keeper = Keeper::with_demo();
+    let minted = keeper.json(&["token", "mint", "--sandbox", "demo", "--scope", "process"]);
+    let (sandbox, token) =
+        (minted["sandbox_id"].as_str().unwrap(), minted["token"].as_str().unwrap());
+    let mut other = WebSocket::connect(&keeper);
+    usual_time(&mut other, "starting", || {});
+    let alone = usual_time(&mut other, "alone", || {});
+    let before = keeper.daemon_memory_kib();
+    let mut clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = WebSocket::watch_narrow(&keeper, sandbox, token);
+            client.send(&json!({"type": "start", "command": "yes", "exec_id": "flood"}));
+            client.until("ready");
+            client
+        })
+        .collect();
+    let folder = keeper.data.path().join("sandboxes").join(sandbox).join("out");
+    let (mut most, mut written) = (0, None);
+    loop {
+        let length = folder.join("flood.stdout.log").metadata().unwrap().len();
+        most = most.max(keeper.daemon_memory_kib());
+        if written.replace(length) == Some(length) {
+            break;
+        }
+        assert_eq!(keeper.call(&["run", "-l", "shell", "-c", "sleep 0.5"]).code, Some(0));
+    }
+    let crowded = usual_time(&mut other, "crowded", || {
+        for client in &mut clients {
+            client.stream.read_exact(&mut [0]).unwrap();
+        }
+        most = most.max(keeper.daemon_memory_kib());
+    });
+    let bound = before + CLIENTS * PER_CLIENT_KIB;
+    assert!(most <= bound, "{before} KiB grew to {most}, more than {bound}");
+    assert!(crowded <= 2 * alone + Duration::from_millis(20), "{alone:?} became {crowded:?}");
+    // The command waits: no more is kept than may be, and nothing of it was thrown away.
+    assert!(written.is_some_and(|written| written < 70 << 20), "{written:?}");
 }

@@ -27,6 +27,9 @@ pub struct Timing {
     pub pong_within: Duration,
     /// Time to take at least one byte of what waits to be written.
     pub progress_within: Duration,
+    /// The same, kept by the kernel for whatever is spoken. Longer, so that whoever can say why goes
+    /// first.
+    pub stalled_within: Duration,
 }
 
 impl Default for Timing {
@@ -36,6 +39,7 @@ impl Default for Timing {
             ping_after: Duration::from_secs(20),
             pong_within: Duration::from_secs(20),
             progress_within: Duration::from_mins(1),
+            stalled_within: Duration::from_secs(70),
         }
     }
 }
@@ -43,6 +47,15 @@ impl Default for Timing {
 impl Health {
     pub(crate) fn new(now: Instant) -> Self {
         Self { last_progress: now, written: 0, last_sign: now, read: 0, pinged: None }
+    }
+
+    /// Nothing is read from the peer at the moment, so that no sign of it can come. It is asked for
+    /// one all the same: if nobody is there to take the question the kernel notices.
+    pub(crate) fn excuse(&mut self, timing: &Timing) {
+        let now = Instant::now();
+        if self.pinged.is_some_and(|pinged| now - pinged >= timing.pong_within) {
+            (self.last_sign, self.pinged) = (now, None);
+        }
     }
 
     /// Looks at a socket. Returns why it is to be closed, with the code for time that is up.

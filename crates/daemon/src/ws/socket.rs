@@ -82,10 +82,20 @@ impl Socket {
             .max_message_size(Some(max_message))
             .max_frame_size(Some(max_message))
             .read_buffer_size(16 << 10);
-        let stream = Counted { inner: stream, read: 0, written: 0 };
+        let stream = Counted { inner: stream, read: 0, written: 0, most: u64::MAX };
         let stream = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
         let max_wire = 2 * u64::try_from(max_message).unwrap_or(u64::MAX / 2);
         Self { stream, queued: 0, batch: 0, read_mark: 0, max_wire }
+    }
+
+    /// Takes no more than this from the peer from its first byte on, until [`Self::trust`].
+    pub(crate) fn distrust(&mut self, most: u64) {
+        self.stream.get_mut().most = most;
+    }
+
+    /// Takes messages as large as they may be.
+    pub(crate) fn trust(&mut self) {
+        self.stream.get_mut().most = u64::MAX;
     }
 
     /// Queues a frame. It is written with the next [`Self::step`].
@@ -212,6 +222,7 @@ impl Socket {
         };
         let told = timeout(FAREWELL, farewell).await;
         tracing::debug!(told = ?matches!(told, Ok(Ok(()))), "closing");
+        self.trust();
         let raw = self.stream.get_mut();
         let rest = async {
             raw.shutdown().await?;
@@ -225,6 +236,7 @@ impl Socket {
 fn gone(error: &Error) -> Gone {
     match error {
         Error::Capacity(_) => Gone::TooBig,
+        Error::Io(error) if error.kind() == io::ErrorKind::FileTooLarge => Gone::TooBig,
         Error::Utf8(_) => Gone::NotUtf8,
         Error::Protocol(
             tokio_tungstenite::tungstenite::error::ProtocolError::ResetWithoutClosingHandshake,
@@ -240,6 +252,8 @@ struct Counted<S> {
     inner: S,
     read: u64,
     written: u64,
+    /// Nothing is read after so many bytes.
+    most: u64,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
@@ -248,6 +262,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.read >= self.most {
+            return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
+        }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
         let count = buffer.filled().len() - before;

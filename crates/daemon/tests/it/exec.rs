@@ -30,7 +30,11 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) async fn new() -> Self {
-        let sandboxed = Sandboxed::start().await;
+        Self::with(crate::support::settings()).await
+    }
+
+    pub(crate) async fn with(settings: daemon::serve::Settings) -> Self {
+        let sandboxed = Sandboxed::start_with(None, settings).await;
         let id = ready(&sandboxed).await;
         let token = mint(sandboxed.daemon(), &id, "fs:rw process shell ports").await;
         Self { sandboxed, id, token }

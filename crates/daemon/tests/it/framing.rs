@@ -11,12 +11,12 @@ use crate::{
     support::{Daemon, PATIENCE},
 };
 
-const TEXT: u8 = 1;
+pub(crate) const TEXT: u8 = 1;
 const BINARY: u8 = 2;
-const CLOSE: u8 = 8;
+pub(crate) const CLOSE: u8 = 8;
 const PING: u8 = 9;
-const CONTINUATION: u8 = 0;
-const FIN: u8 = 0x80;
+pub(crate) const CONTINUATION: u8 = 0;
+pub(crate) const FIN: u8 = 0x80;
 
 /// Opens a WebSocket by hand.
 async fn open(daemon: &Daemon) -> TcpStream {
@@ -37,7 +37,7 @@ async fn open(daemon: &Daemon) -> TcpStream {
 }
 
 /// Returns a frame of a client, masked with zeros.
-fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     match payload.len() {
         length @ 0..=125 => bytes.push(0x80 | u8::try_from(length).unwrap()),
@@ -56,7 +56,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Reads one frame of the server: its kind and content.
-async fn read(stream: &mut TcpStream) -> (u8, Vec<u8>) {
+pub(crate) async fn read(stream: &mut TcpStream) -> (u8, Vec<u8>) {
     let first = stream.read_u8().await.unwrap();
     let length = match stream.read_u8().await.unwrap() {
         126 => usize::from(stream.read_u16().await.unwrap()),

@@ -46,6 +46,7 @@ pub(crate) fn settings() -> Settings {
             ping_after: Duration::from_secs(5),
             pong_within: Duration::from_secs(5),
             progress_within: Duration::from_millis(300),
+            ..Timing::default()
         },
         ..Settings::default()
     }

@@ -182,6 +182,9 @@ impl Conversation {
                     self.words.part(socket, stream, part);
                 }
                 _ = tick.tick() => {
+                    if !may_read {
+                        health.excuse(&self.settings.timing);
+                    }
                     if let Err(reason) = health.check(&self.settings.timing, socket) {
                         return Ok(End::Closed(4408, reason));
                     }

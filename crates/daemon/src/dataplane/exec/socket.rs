@@ -39,6 +39,8 @@ use crate::{
 
 /// The largest message of a client.
 const MAX_MESSAGE: usize = 1 << 20;
+/// The same before it has said who it is.
+const MAX_BEFORE_AUTH: u64 = 64 << 10;
 /// How long a client has to say who it is, and what it wants.
 const AUTH_WITHIN: Duration = Duration::from_secs(5);
 const START_WITHIN: Duration = Duration::from_mins(1);
@@ -100,6 +102,7 @@ async fn in_session(app: &App, unproven: Unproven, socket: &mut Socket) -> End {
 /// Waits for the frame that says who it is.
 async fn first_auth(unproven: &Unproven, socket: &mut Socket) -> Result<Access, End> {
     let within = Instant::now() + AUTH_WITHIN;
+    socket.distrust(MAX_BEFORE_AUTH);
     let text = next_text(socket, within).await?;
     let Ok(ClientFrame::Auth { token }) = serde_json::from_str(&text) else {
         words::error(socket, ErrorCode::Unauthenticated, "the first frame must be auth");
@@ -107,6 +110,7 @@ async fn first_auth(unproven: &Unproven, socket: &mut Socket) -> Result<Access, 
     };
     match unproven.prove(&token).await {
         Ok(access) => {
+            socket.trust();
             queue(socket, &ServerFrame::AuthOk { session_id: access.credential_id() });
             Ok(access)
         }
@@ -117,11 +121,18 @@ async fn first_auth(unproven: &Unproven, socket: &mut Socket) -> Result<Access, 
     }
 }
 
-/// Waits for the frame that says which command.
+/// Waits for the frame that says which command, as long as the right to it lasts.
 async fn first_start(session: &mut Session, socket: &mut Socket) -> Result<Start, End> {
     let within = Instant::now() + START_WITHIN;
     loop {
-        let text = next_text(socket, within).await?;
+        let text = select! {
+            biased;
+            due = session.wait() => match session.tell(due, socket) {
+                Some(end) => return Err(end),
+                None => continue,
+            },
+            text = next_text(socket, within) => text?,
+        };
         match serde_json::from_str(&text) {
             Ok(ClientFrame::Start(start)) => return Ok(*start),
             Ok(ClientFrame::Auth { token }) => session.renew(&token, socket).await?,
@@ -284,7 +295,14 @@ fn input(data: String, encoding: Encoding) -> Option<Vec<u8>> {
 
 async fn with_langsmith(app: &App, access: Access, socket: &mut Socket) -> End {
     let words = Words::langsmith();
-    let begun = match first_command(socket).await {
+    let mut client = LangSmith { access };
+    let first = select! {
+        biased;
+        due = client.wait() => Err(client.tell(due, socket).unwrap_or(End::Peer)),
+        first = first_command(socket) => first,
+    };
+    let LangSmith { access } = client;
+    let begun = match first {
         Ok(first) => begin_langsmith(&access, first).await,
         Err(end) => return end,
     };
