@@ -73,6 +73,8 @@ pub enum ErrorCode {
     TooManyConnections,
     /// A symbolic link is there, and nothing is written through one.
     Symlink,
+    /// What the command has written was removed after its end.
+    OutputGone,
 }
 
 /// Whether the same request may succeed later.
@@ -84,7 +86,7 @@ pub enum Retry {
 
 impl ErrorCode {
     /// Every code, in the order of the table.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::Timeout,
         Self::Oom,
         Self::OutputLimit,
@@ -117,6 +119,7 @@ impl ErrorCode {
         Self::PortTimeout,
         Self::TooManyConnections,
         Self::Symlink,
+        Self::OutputGone,
     ];
 
     /// Returns wire name, HTTP status and whether to try again: the whole table.
@@ -154,6 +157,7 @@ impl ErrorCode {
             Self::PortTimeout => ("PORT_TIMEOUT", 504, Retry::Later),
             Self::TooManyConnections => ("TOO_MANY_CONNECTIONS", 429, Retry::Later),
             Self::Symlink => ("SYMLINK", 403, Retry::Never),
+            Self::OutputGone => ("OUTPUT_GONE", 410, Retry::Never),
         }
     }
 

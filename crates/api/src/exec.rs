@@ -252,8 +252,11 @@ pub struct Shown {
     pub ended_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     pub exit: Option<Exit>,
-    pub stdout: Extent,
-    pub stderr: Extent,
+    /// Not there once it was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<Extent>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<Extent>,
 }
 
 /// How much of a stream there is.

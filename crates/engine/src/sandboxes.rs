@@ -10,10 +10,12 @@ mod error;
 mod events;
 mod feeds;
 pub mod files;
+mod forgetting;
 mod group;
 mod link;
 mod machine;
 mod materials;
+mod outputs;
 mod paths;
 mod ports;
 mod restarts;
@@ -27,7 +29,7 @@ use std::{
     num::NonZeroU16,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -45,7 +47,7 @@ use model::{
     sandbox::{Request, Sandbox, WhenStopped},
     spec::{ExecSpec, SandboxSpec},
     transition::{Answer, Creation, Transition},
-    units::{ByteSize, Timestamp},
+    units::ByteSize,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use store::{
@@ -65,6 +67,7 @@ use feeds::Feeds;
 use files::Crews;
 pub use machine::Key;
 pub(crate) use machine::Machine;
+use outputs::Outputs;
 pub use paths::Caller;
 use stock::{Kind, Prepared, Stock};
 pub use way::{ConnectError, Connection};
@@ -92,6 +95,8 @@ pub struct Defaults {
     pub open_files: u32,
     /// How much of each stream of a command is kept.
     pub output: ByteSize,
+    /// How much is kept of all commands that are over.
+    pub outputs: ByteSize,
     /// For how long the sandbox's own command may keep ending.
     pub crash_window: Duration,
     /// How long a stopped sandbox is kept before it is deleted.
@@ -108,6 +113,7 @@ impl Default for Defaults {
             processes: 1024,
             open_files: 4096,
             output: ByteSize::mib(64),
+            outputs: ByteSize::mib(256),
             crash_window: Duration::from_mins(5),
             keep_stopped: Duration::from_hours(360),
             keep_deleted: Duration::from_hours(360),
@@ -137,6 +143,7 @@ struct Shared {
     is_littered: AtomicBool,
     stock: Stock,
     files: Crews,
+    outputs: Outputs,
 }
 
 /// What a request came to.
@@ -174,10 +181,19 @@ impl Sandboxes {
         tasks: Tasks,
     ) -> Result<Self, SandboxError> {
         let (living, is_littered) = (Mutex::default(), AtomicBool::new(false));
-        let (stock, files) = (Stock::new(), Crews::default());
-        let shared =
-            Shared { store, images, machine, settings, tasks, living, is_littered, stock, files };
-        let shared = Arc::new(shared);
+        let (stock, files, (outputs, ends)) = (Stock::new(), Crews::default(), Outputs::new());
+        let shared = Arc::new(Shared {
+            store,
+            images,
+            machine,
+            settings,
+            tasks,
+            living,
+            is_littered,
+            stock,
+            files,
+            outputs,
+        });
         let unfinished = shared.store.unfinished_sandboxes(&shared.settings.node).await?;
         for id in &unfinished.damaged {
             tracing::error!(sandbox = id, "the record of a sandbox is damaged: it is left alone");
@@ -192,8 +208,9 @@ impl Sandboxes {
             Actor::recover(&shared, sandbox);
         }
         shared.remove_unknown(&known).await;
-        shared.tasks.start("forgetting sandboxes", forget_the_old(Arc::downgrade(&shared)));
+        shared.tasks.start("forgetting sandboxes", forgetting::keep(Arc::downgrade(&shared)));
         shared.tasks.start("stock of bodies", stock::keep(Arc::downgrade(&shared)));
+        shared.tasks.start("outputs", outputs::keep(Arc::downgrade(&shared), ends));
         Ok(Self { shared })
     }
 
@@ -549,30 +566,6 @@ impl Shared {
 
     fn living(&self) -> MutexGuard<'_, HashMap<SandboxId, Contact>> {
         self.living.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Forgets the records of sandboxes that were deleted long ago, and their images, now and then.
-async fn forget_the_old(shared: Weak<Shared>) {
-    const OFTEN: Duration = Duration::from_mins(1);
-    const AT_ONCE: u32 = 1000;
-    let steady = clock::Steady::begin();
-    loop {
-        let Some(keep) = shared.upgrade().map(|shared| shared.settings.defaults.keep_deleted)
-        else {
-            return;
-        };
-        tokio::time::sleep(keep.min(OFTEN)).await;
-        let Some(shared) = shared.upgrade() else { return };
-        let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
-        shared.tidy_images().await;
-        let before = Timestamp::from_millis(steady.now().as_millis().saturating_sub(keep));
-        match shared.store.purge_sandboxes(before, AT_ONCE).await {
-            Ok(forgotten) if forgotten.is_empty() => {}
-            Ok(forgotten) => tracing::info!(count = forgotten.len(), "forgot deleted sandboxes"),
-            Err(StoreError::Closed) => return,
-            Err(error) => tracing::warn!(%error, "cannot forget deleted sandboxes"),
-        }
     }
 }
 

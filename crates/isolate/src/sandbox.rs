@@ -26,6 +26,8 @@ pub enum SandboxOrder {
     End { sandbox: String },
     /// Ends every process and removes the files.
     Remove { sandbox: String },
+    /// Removes the output of a command that is over and that no supervisor knows any more.
+    Clear { sandbox: String, exec: String },
     /// Names every sandbox that has files or processes here.
     List,
     /// Opens paths of the machine and writes down that the sandbox may have them, with the rights of
@@ -47,9 +49,11 @@ impl SandboxOrder {
             | Self::End { sandbox }
             | Self::Remove { sandbox } => Some(sandbox),
             // What comes along with these cannot wait, and they change nothing that others work on.
-            Self::Grant { .. } | Self::OpenGranted { .. } | Self::OpenPath { .. } | Self::List => {
-                None
-            }
+            Self::Grant { .. }
+            | Self::OpenGranted { .. }
+            | Self::OpenPath { .. }
+            | Self::Clear { .. }
+            | Self::List => None,
         }
     }
 }
@@ -191,6 +195,8 @@ pub const WRITABLE: [&str; 4] = ["home", "root", "var", "workspace"];
 pub mod folder {
     /// Where the output of commands is, two files for each.
     pub const OUTPUTS: &str = "out";
+    /// What the names of these two begin with the id of the command and end with.
+    pub const STREAMS: [&str; 2] = [".stdout.log", ".stderr.log"];
     pub const JOURNAL: &str = "journal";
     /// Where the supervisor listens.
     pub const SOCKET: &str = "socket";

@@ -15,6 +15,7 @@ pub mod ids;
 pub mod image;
 pub mod life;
 pub mod limits;
+pub mod outputs;
 pub mod path;
 pub mod pools;
 pub mod reach;

@@ -28,6 +28,9 @@ pub struct SandboxesConfig {
     pub allow_unlimited_disk: bool,
     /// How many processes wait for a sandbox to be made of them.
     pub prepared: u8,
+    /// How much is kept of what commands have written that are over, for each sandbox.
+    #[serde(with = "units::size")]
+    pub outputs: ByteSize,
 }
 
 /// More than that save no time that anybody notices.
@@ -43,6 +46,7 @@ impl Default for SandboxesConfig {
             allow_tmpfs: false,
             allow_unlimited_disk: false,
             prepared: 2,
+            outputs: Defaults::default().outputs,
         }
     }
 }
@@ -70,7 +74,7 @@ impl SandboxesConfig {
 
     /// Returns what a sandbox gets if nobody says otherwise.
     pub fn defaults(&self) -> Defaults {
-        Defaults { disk: self.default_disk, ..Defaults::default() }
+        Defaults { disk: self.default_disk, outputs: self.outputs, ..Defaults::default() }
     }
 }
 

@@ -38,6 +38,7 @@ pub(super) fn code(error: &SandboxError) -> ErrorCode {
             | Refusal::ExecExists
             | Refusal::ExecNotRunning,
         ) => ErrorCode::SandboxNotReady,
+        SandboxError::OutputGone => ErrorCode::OutputGone,
         SandboxError::OutOfRange { .. } => ErrorCode::RangeNotSatisfiable,
         SandboxError::Invalid(_) => ErrorCode::InvalidRequest,
         SandboxError::Unavailable(_) => ErrorCode::Unavailable,

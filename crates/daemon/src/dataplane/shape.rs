@@ -53,7 +53,9 @@ fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
         ErrorCode::Forbidden | ErrorCode::CapabilityDenied | ErrorCode::Symlink => {
             ("PermissionDenied", None)
         }
-        ErrorCode::NotFound | ErrorCode::UnknownExecution => ("NotFound", None),
+        ErrorCode::NotFound | ErrorCode::UnknownExecution | ErrorCode::OutputGone => {
+            ("NotFound", None)
+        }
         ErrorCode::InvalidRequest
         | ErrorCode::InvalidPath
         | ErrorCode::NotRegular

@@ -91,7 +91,7 @@ pub(crate) fn of_exec(error: &SandboxError, exec: &str) -> Status {
             status(Reason::ExecNotFound, message, &named)
         }
         SandboxError::ExecExists => status(Reason::ExecIdAlreadyExists, message, &named),
-        SandboxError::ExecEnded | SandboxError::Refused(_) => {
+        SandboxError::ExecEnded | SandboxError::OutputGone | SandboxError::Refused(_) => {
             status(Reason::ExecAlreadyTerminal, message, &named)
         }
         SandboxError::Invalid(_) => status(Reason::InvalidArgument, message, &[]),

@@ -8,6 +8,7 @@ mod caller;
 mod connections;
 mod exec;
 mod exec_clients;
+mod exec_outputs;
 mod exec_rows;
 mod executions;
 mod files;

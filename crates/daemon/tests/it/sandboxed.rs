@@ -81,6 +81,15 @@ impl Sandboxed {
 
     /// Starts one with these settings of its surfaces.
     pub(crate) async fn start_with(group: Option<u32>, surfaces: daemon::serve::Settings) -> Self {
+        Self::start_by(group, surfaces, Defaults::default()).await
+    }
+
+    /// Starts one whose sandboxes get this.
+    pub(crate) async fn start_by(
+        group: Option<u32>,
+        surfaces: daemon::serve::Settings,
+        defaults: Defaults,
+    ) -> Self {
         let data = tempfile::tempdir().unwrap();
         fs::set_permissions(data.path(), Permissions::from_mode(0o711)).unwrap();
         let folder = data.path().join("sandboxes");
@@ -96,7 +105,7 @@ impl Sandboxed {
             node: "node_1".parse().unwrap(),
             folder,
             key: Key([7; 32]),
-            defaults: Defaults::default(),
+            defaults,
             prepared: 2,
         };
         let sandboxes = engine.open_sandboxes(store, images, settings).await.unwrap();

@@ -76,6 +76,8 @@ pub(super) enum Ask {
     },
     /// Something for the supervisor that changes nothing of what is kept.
     Say(Say),
+    /// Removes the output of a command that is over.
+    ClearOutput(ExecId),
 }
 
 /// What somebody wants of the sandbox.
@@ -242,6 +244,7 @@ impl Actor {
                     self.ask_for_input(exec, answer).await;
                 }
                 Happened::Asked(Some(Ask::Say(say))) => self.say(&say).await,
+                Happened::Asked(Some(Ask::ClearOutput(exec))) => self.clear_output(&exec).await,
                 // Nobody can ask any more: the engine is gone.
                 Happened::Asked(None) => return,
                 Happened::Done(done) => {
@@ -465,6 +468,7 @@ impl Actor {
         for (exec, life) in transition.ended() {
             if let ExecState::Ended(end) = &life.state {
                 self.door.feeds.end(exec, end);
+                self.shared.outputs.end(&self.sandbox.id, &self.sandbox.tenant, exec);
             }
         }
         self.moments.follow(&self.sandbox.life, &transition);

@@ -13,13 +13,15 @@ use isolate::supervisor::wire::{Ask as Say, Whom};
 use model::{
     exec::{Exec, ExecEnd, ExecState},
     ids::{ExecId, SandboxId, Tenant},
+    outputs::is_readable,
     sandbox::{Request, WhenStopped},
     spec::{ExecSpec, OnFull},
-    units::Timestamp,
 };
 use tokio::sync::{oneshot, watch};
 
-use super::{SandboxError, Sandboxes, Shared, actor::Ask, clock, feeds::Feed, random};
+use super::{
+    SandboxError, Sandboxes, Shared, actor::Ask, clock, feeds::Feed, outputs::Hold, random,
+};
 pub use input::{InputError, InputPipe};
 pub use output::{Output, Part};
 
@@ -76,6 +78,8 @@ pub struct Flow {
     pub usage: Usage,
     /// Once it is in the store.
     pub end: Option<ExecEnd>,
+    /// Whether what it has written was removed after its end.
+    pub is_cleared: bool,
 }
 
 /// A command that is being watched. Whoever drops this watches it no more.
@@ -86,6 +90,8 @@ pub struct Attached {
     flow: watch::Receiver<Flow>,
     /// None of one that was over before.
     seat: Option<Seat>,
+    /// What it has written is not removed to make room meanwhile.
+    _hold: Hold,
 }
 
 /// A place among those who watch.
@@ -160,8 +166,8 @@ impl Sandboxes {
         let seat = shared.feeds(sandbox, tenant).map(|feeds| Seat::take(feeds.open(exec)));
         let found = self.exec(tenant, exec).await;
         let found = found.map(|found| found.exec).and_then(|found| {
-            let is_readable = found.sandbox == *sandbox && is_readable(&found, clock::now());
-            if is_readable { Ok(found) } else { Err(SandboxError::ExecNotFound) }
+            let is_there = found.sandbox == *sandbox && is_readable(&found, clock::now());
+            if is_there { Ok(found) } else { Err(SandboxError::ExecNotFound) }
         });
         let is_running = found.as_ref().is_ok_and(|found| !found.life.state.is_terminal());
         if is_running && let (Ok(exec), Some(seat)) = (&found, seat) {
@@ -180,19 +186,11 @@ impl Shared {
     }
 }
 
-/// Whether the time is not over for which a command can be read.
-fn is_readable(exec: &Exec, now: Timestamp) -> bool {
-    match (exec.life.ended_at, exec.spec.readable) {
-        (Some(ended), Some(readable)) => now.since(ended) < readable,
-        (None, _) | (_, None) => true,
-    }
-}
-
 impl Attached {
     fn to(shared: &Arc<Shared>, exec: Exec, seat: Seat) -> Self {
         minding::begin(shared, &exec, &seat.feed);
-        let flow = seat.feed.flow.subscribe();
-        Self { shared: Arc::clone(shared), exec, flow, seat: Some(seat) }
+        let (flow, hold) = (seat.feed.flow.subscribe(), shared.outputs.hold(&exec.id));
+        Self { shared: Arc::clone(shared), exec, flow, seat: Some(seat), _hold: hold }
     }
 
     /// Watches a command that is over, or whose sandbox has no task here.
@@ -201,9 +199,11 @@ impl Attached {
             ExecState::Ended(end) => Some(end.clone()),
             ExecState::Running => None,
         };
-        let extents = output::extents(shared, &exec).await;
-        let (_, flow) = watch::channel(Flow { extents, end, ..Flow::default() });
-        Self { shared: Arc::clone(shared), exec, flow, seat: None }
+        // Before it is looked for: what is there stays.
+        let hold = shared.outputs.hold(&exec.id);
+        let (extents, is_cleared) = output::extents(shared, &exec).await;
+        let (_, flow) = watch::channel(Flow { extents, end, is_cleared, ..Flow::default() });
+        Self { shared: Arc::clone(shared), exec, flow, seat: None, _hold: hold }
     }
 
     pub fn id(&self) -> &ExecId {

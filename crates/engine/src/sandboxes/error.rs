@@ -18,6 +18,8 @@ pub enum SandboxError {
     ExecExists,
     #[error("the exec has ended")]
     ExecEnded,
+    #[error("the output of the exec is not kept any more")]
+    OutputGone,
     #[error(transparent)]
     Refused(Refusal),
     #[error("event {asked} is out of range: there are events {earliest} to {latest}")]

@@ -368,6 +368,16 @@ impl Machine {
         self.done(SandboxOrder::Remove { sandbox: name.to_owned() }).await
     }
 
+    /// Removes the output of a command that is over, of a sandbox whose supervisor does not.
+    pub(super) async fn clear_output(
+        &self,
+        id: &SandboxId,
+        exec: &ExecId,
+    ) -> Result<(), MachineError> {
+        let (sandbox, exec) = (id.to_string(), exec.to_string());
+        self.done(SandboxOrder::Clear { sandbox, exec }).await
+    }
+
     async fn done(&self, order: SandboxOrder) -> Result<(), MachineError> {
         match self.spawner.sandbox(order).await?.0 {
             SandboxAnswer::Failed { broken } => Err(MachineError::Left(broken)),

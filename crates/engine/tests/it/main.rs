@@ -29,6 +29,8 @@ mod networks;
 #[cfg(test)]
 mod node;
 #[cfg(test)]
+mod outputs;
+#[cfg(test)]
 mod paths;
 #[cfg(test)]
 mod ports;

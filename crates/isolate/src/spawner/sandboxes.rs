@@ -26,6 +26,7 @@ use crate::{
     failpoint,
     plan::{Broken, Step},
     sandbox::{SandboxAnswer, SandboxOrder, is_good_name},
+    supervisor::wire::is_good_id,
     wire::Notice,
 };
 use files::Folder;
@@ -204,6 +205,7 @@ impl Spawner {
             SandboxOrder::Remove { sandbox } => {
                 return self.end_sandbox(&sandbox, ticket, Then::Remove);
             }
+            SandboxOrder::Clear { sandbox, exec } => self.clear_output(&sandbox, &exec),
             SandboxOrder::List => {
                 let sandboxes = self.sandboxes.as_ref().map(Sandboxes::names).unwrap_or_default();
                 Ok((SandboxAnswer::List { sandboxes }, Vec::new()))
@@ -247,6 +249,20 @@ impl Spawner {
         };
         let (cgroup, fds) = files.into_iter().unzip();
         Ok((SandboxAnswer::Body { cgroup }, fds))
+    }
+
+    fn clear_output(
+        &self,
+        name: &str,
+        exec: &str,
+    ) -> Result<(SandboxAnswer, Vec<OwnedFd>), Broken> {
+        let at = Broken::at(Step::Plan);
+        let sandboxes = self.sandboxes.as_ref().ok_or_else(|| at(Errno::NOSYS))?;
+        if !is_good_name(name) || !is_good_id(exec) {
+            return Err(at(Errno::INVAL));
+        }
+        sandboxes.folder.remove_output(name, exec).map_err(at)?;
+        Ok((SandboxAnswer::Done, Vec::new()))
     }
 
     /// Ends every process of a sandbox. What comes then is done when they are gone.

@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use rustix::fs::{AtFlags, Dir, unlinkat};
 
 use super::{Place, wire::UNKEPT};
+use crate::sandbox::folder::STREAMS;
 
 /// So many of each kind keep their output when they are forgotten: a command that is started again
 /// for ever must not fill the disk, and of one that crashed somebody wants to see why.
 const LAST: usize = 3;
-
-const STREAMS: [&str; 2] = [".stdout.log", ".stderr.log"];
 
 impl Place {
     /// Removes what nobody looks at, now that this command is forgotten.

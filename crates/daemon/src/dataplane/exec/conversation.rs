@@ -141,6 +141,14 @@ impl Conversation {
         self.words.started(socket, self.attached.id().as_str(), pid);
         match self.converse(socket, listener).await {
             Ok(end) | Err(Broken::End(end)) => end,
+            // How it ended is known all the same.
+            Err(Broken::Sandbox(error @ SandboxError::OutputGone)) => {
+                self.words.error(socket, ErrorCode::OutputGone, &error.to_string());
+                if let Some((end, usage)) = self.attached.ended().await {
+                    self.words.ended(socket, &end, usage);
+                }
+                End::Closed(1000, "done")
+            }
             Err(Broken::Sandbox(error)) => {
                 tracing::debug!(%error, "a command cannot be watched any more");
                 self.words.error(socket, ErrorCode::Unavailable, &error.to_string());

@@ -141,7 +141,7 @@ pub(super) async fn output(
         _ => return Err(ApiError::new(ErrorCode::NotFound, "a stream is stdout or stderr")),
     };
     let attached = find(&access, &exec).await?;
-    let extent = extent(&attached, stream);
+    let extent = extent(&attached, stream)?;
     let begin = offset.clamp(extent.start, extent.end);
     let output = attached.output(stream, begin, OnFull::Drop);
     // Held until the end, so that the command counts as watched.
@@ -235,7 +235,7 @@ impl Kept {
 
 /// Reads a stream of a command that is over, from where it is kept on.
 async fn read(attached: &Attached, stream: Stream) -> Result<Kept, ApiError> {
-    let extent = extent(attached, stream);
+    let extent = extent(attached, stream)?;
     let mut output = attached.output(stream, extent.start, OnFull::Drop);
     let mut bytes = Vec::new();
     let mut omitted = extent.start.saturating_add(extent.lost);
@@ -261,10 +261,15 @@ async fn read(attached: &Attached, stream: Stream) -> Result<Kept, ApiError> {
     Ok(Kept { bytes, omitted })
 }
 
-fn extent(attached: &Attached, stream: Stream) -> engine::sandboxes::attach::Extent {
-    let [stdout, stderr] = attached.flow().extents;
+fn extent(
+    attached: &Attached,
+    stream: Stream,
+) -> Result<engine::sandboxes::attach::Extent, SandboxError> {
+    let flow = attached.flow();
+    let [stdout, stderr] = flow.extents;
     match stream {
-        Stream::Stdout => stdout,
-        Stream::Stderr => stderr,
+        _ if flow.is_cleared => Err(SandboxError::OutputGone),
+        Stream::Stdout => Ok(stdout),
+        Stream::Stderr => Ok(stderr),
     }
 }

@@ -93,8 +93,9 @@ pub(super) fn told(end: &ExecEnd) -> Told {
 pub(super) fn shown(attached: &Attached) -> Shown {
     let (exec, flow) = (attached.exec(), attached.flow());
     let time = |at: model::units::Timestamp| clock::text(at.into());
-    let [stdout, stderr] =
-        flow.extents.map(|extent| Extent { start: extent.start, end: extent.end });
+    let [stdout, stderr] = flow.extents.map(|extent| {
+        (!flow.is_cleared).then_some(Extent { start: extent.start, end: extent.end })
+    });
     let (state, end) = match (&exec.life.state, &flow.end) {
         (_, Some(end)) | (ExecState::Ended(end), None) => ("ended", Some(end)),
         (ExecState::Running, None) => ("running", None),

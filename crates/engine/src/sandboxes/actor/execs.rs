@@ -185,6 +185,16 @@ impl Actor {
         }
     }
 
+    /// Whoever wrote it removes it; if it does not live, whoever may remove everything.
+    pub(super) async fn clear_output(&mut self, exec: &ExecId) {
+        if matches!(self.presence, Presence::Link(_)) {
+            return self.say(&Say::Clear { exec: exec.to_string() }).await;
+        }
+        if let Err(error) = self.shared.machine.clear_output(&self.sandbox.id, exec).await {
+            tracing::warn!(sandbox = %self.sandbox.id, %exec, %error, "cannot remove its output");
+        }
+    }
+
     /// Keeps the end of a command, and lets the supervisor forget it.
     async fn exec_ended(&mut self, exec: &str, end: End) {
         if !self.main_ended(exec, &end).await

@@ -88,6 +88,9 @@ impl Output {
         loop {
             let (extent, is_over) = {
                 let flow = self.flow.borrow_and_update();
+                if flow.is_cleared {
+                    return Err(SandboxError::OutputGone);
+                }
                 let extent = flow.extents.get(self.stream.index()).copied().unwrap_or_default();
                 (extent, flow.end.is_some())
             };
@@ -99,6 +102,11 @@ impl Output {
             if self.at < extent.end {
                 let most = usize::try_from(extent.end - self.at).unwrap_or(CHUNK).min(CHUNK);
                 let bytes = self.read(most).await?;
+                if let Some(start) = self.cut_out_by_now() {
+                    let (at, length) = (self.at, start - self.at);
+                    self.at = start;
+                    return Ok(Part::Gap { at, length });
+                }
                 let at = self.at;
                 self.at += u64::try_from(bytes.len()).unwrap_or_default();
                 return Ok(Part::Bytes { at, bytes });
@@ -117,6 +125,13 @@ impl Output {
         }
     }
 
+    /// Returns from where on there is something, if what was just read may have been cut out before: then
+    /// it is nothing but zeros. What is cut out is so from the beginning, so that the first byte tells.
+    fn cut_out_by_now(&self) -> Option<u64> {
+        let file = self.file.as_deref()?;
+        first_data(file, self.at).filter(|start| *start > self.at)
+    }
+
     /// Has the command wait until this is read, not longer.
     fn want(&self) {
         let Some((feed, number)) = &self.seat else { return };
@@ -129,6 +144,9 @@ impl Output {
 
     async fn read(&mut self, most: usize) -> Result<Vec<u8>, SandboxError> {
         let failed = |error: io::Error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                return SandboxError::OutputGone;
+            }
             SandboxError::Unavailable(format!("cannot read the output of the command: {error}"))
         };
         let file = if let Some(file) = &self.file {
@@ -166,25 +184,42 @@ async fn read_at(file: Arc<File>, at: u64, most: usize) -> io::Result<Vec<u8>> {
     read.await.unwrap_or(Err(io::ErrorKind::Interrupted.into()))
 }
 
-/// Returns what there is of the output of a command that is over.
-pub(super) async fn extents(shared: &Shared, exec: &Exec) -> [Extent; 2] {
+/// Returns what there is of the output of a command that is over, and whether it was removed: whoever
+/// starts a command makes its files first.
+pub(super) async fn extents(shared: &Shared, exec: &Exec) -> ([Extent; 2], bool) {
     let paths = Stream::BOTH.map(|stream| path(shared, exec, stream));
     let lost = match &exec.life.state {
         ExecState::Ended(ExecEnd::ExitedCut { lost, .. } | ExecEnd::TimedOut { lost }) => *lost,
         ExecState::Ended(_) | ExecState::Running => 0,
     };
+    let may_have_begun = match &exec.life.state {
+        ExecState::Ended(ExecEnd::NotStarted { .. }) | ExecState::Running => false,
+        ExecState::Ended(_) => true,
+    };
     let extents = tokio::task::spawn_blocking(move || paths.map(|path| extent(&path)));
     let [stdout, stderr] = extents.await.unwrap_or_default();
+    let is_cleared = may_have_begun && stdout.is_none() && stderr.is_none();
+    let (stdout, stderr) = (stdout.unwrap_or_default(), stderr.unwrap_or_default());
     // Of which stream it was lost is not kept.
-    [Extent { lost, ..stdout }, stderr]
+    ([Extent { lost, ..stdout }, stderr], is_cleared)
 }
 
 /// A byte is in the file at its place in the stream; what was cut out is a hole at its beginning.
-fn extent(path: &PathBuf) -> Extent {
-    let Ok(file) = File::open(path) else { return Extent::default() };
+fn extent(path: &PathBuf) -> Option<Extent> {
+    let file = File::open(path).ok()?;
     let end = file.metadata().map_or(0, |metadata| metadata.len());
-    let start = seek(&file, SeekFrom::Data(0)).unwrap_or(0).min(end);
-    Extent { start, end, lost: 0 }
+    let start = first_data(&file, 0).unwrap_or(0).min(end);
+    Some(Extent { start, end, lost: 0 })
+}
+
+/// Returns the first place from this one on that is not cut out. Nothing if the file system cannot say.
+fn first_data(file: &File, from: u64) -> Option<u64> {
+    match seek(file, SeekFrom::Data(from)) {
+        Ok(start) => Some(start),
+        // There is none up to the end.
+        Err(Errno::NXIO) => file.metadata().ok().map(|metadata| metadata.len()),
+        Err(_) => None,
+    }
 }
 
 fn path(shared: &Shared, exec: &Exec, stream: Stream) -> PathBuf {

@@ -164,6 +164,18 @@ impl Folder {
         sys::process::keep_only(self.0.as_fd()).map(Self)
     }
 
+    /// Removes what a command has written. It may be gone already.
+    pub(super) fn remove_output(&self, name: &str, exec: &str) -> Result<(), Errno> {
+        let outputs = openat(&self.sandbox(name)?, folder::OUTPUTS, DIRECTORY, Mode::empty())?;
+        for stream in folder::STREAMS {
+            match unlinkat(&outputs, format!("{exec}{stream}"), AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
     /// Removes a sandbox with everything in it. It may be gone already.
     pub(super) fn remove(&self, name: &str) -> Result<(), Errno> {
         tree::remove(self.0.as_fd(), name)
