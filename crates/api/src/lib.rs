@@ -5,6 +5,7 @@
 
 pub mod agbox;
 pub mod errors;
+pub mod events;
 pub mod exec;
 pub mod fathom;
 pub mod files;

@@ -6,6 +6,7 @@
 
 pub mod access;
 mod errors;
+mod events;
 mod exec;
 mod files;
 mod gate;
@@ -30,6 +31,7 @@ fn all() -> Routes {
     Routes::default()
         .and(who::routes())
         .and(exec::routes())
+        .and(events::routes())
         .and(files::routes())
         .and(ports::routes())
         .and(tunnel::routes())

@@ -15,7 +15,7 @@ mod progress;
 mod service;
 pub mod socket;
 mod spec;
-mod to_wire;
+pub(crate) mod to_wire;
 mod units;
 mod yaml;
 

@@ -18,7 +18,7 @@ const PATH: &str = "/v1/exec/ws";
 
 impl Ground {
     /// Returns a token that ends so many seconds after it was made.
-    fn ending(&self, seconds: i64) -> String {
+    pub(crate) fn ending(&self, seconds: i64) -> String {
         let mut claims = self.sandboxed.tokens.read(&self.token).unwrap();
         claims.issued_at = Timestamp::from_millis(claims.issued_at.as_millis() - 100_000);
         // To the second, as tokens have it.

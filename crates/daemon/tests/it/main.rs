@@ -6,6 +6,7 @@ mod agbox;
 mod bounds;
 mod caller;
 mod connections;
+mod events;
 mod exec;
 mod exec_clients;
 mod exec_outputs;
