@@ -81,6 +81,7 @@ async fn f36_a_client_that_does_not_read_is_closed_and_its_command_is_what_was_a
     staying.until("ready").await;
     let mut other = ground.open(PATH).await;
     other.send(flood("clock", true)).await;
+    other.until("ready").await;
     assert_eq!(ground.ended("clock").await, ExecEnd::Cancelled);
     let (bytes, code) = drain(&mut staying).await;
     assert!(matches!(code, None | Some(4408)), "{code:?}");
