@@ -64,6 +64,13 @@ impl Timestamp {
         Self(millis)
     }
 
+    /// Returns the time so much later, to the millisecond and never before it.
+    #[must_use]
+    pub fn plus(self, later: Duration) -> Self {
+        let millis = later.as_nanos().div_ceil(1_000_000);
+        Self(self.0.saturating_add(i64::try_from(millis).unwrap_or(i64::MAX)))
+    }
+
     /// Returns how long ago that was; nothing if it is yet to come.
     pub fn since(self, earlier: Self) -> Duration {
         let millis = self.as_millis().saturating_sub(earlier.as_millis());
@@ -86,5 +93,19 @@ impl From<SystemTime> for Timestamp {
 impl From<Timestamp> for SystemTime {
     fn from(timestamp: Timestamp) -> Self {
         UNIX_EPOCH + Duration::from_millis(u64::try_from(timestamp.0).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_later_is_never_before_it_and_has_an_end() {
+        let at = Timestamp::from_millis(1000);
+        assert_eq!(at.plus(Duration::ZERO), at);
+        assert_eq!(at.plus(Duration::from_nanos(1)), Timestamp::from_millis(1001));
+        assert_eq!(at.plus(Duration::from_millis(5)), Timestamp::from_millis(1005));
+        assert_eq!(at.plus(Duration::MAX), Timestamp::from_millis(i64::MAX));
     }
 }

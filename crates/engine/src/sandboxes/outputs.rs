@@ -5,7 +5,7 @@
 //! come to do the next one finds on disk.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     os::unix::fs::MetadataExt as _,
     path::Path,
     sync::{
@@ -39,18 +39,19 @@ const LOOK_AGAIN: Duration = Duration::from_mins(1);
 /// What the others tell the task.
 #[derive(Debug)]
 pub(super) struct Outputs {
-    ended: mpsc::Sender<Ended>,
-    /// There were more ends than could wait.
+    notes: mpsc::Sender<Note>,
+    /// There were more notes than could wait.
     is_behind: AtomicBool,
     watched: Arc<Watched>,
 }
 
-/// A command that is over.
+/// What the task is told.
 #[derive(Debug)]
-pub(super) struct Ended {
-    sandbox: SandboxId,
-    tenant: Tenant,
-    exec: ExecId,
+pub(super) enum Note {
+    /// A command is over.
+    Ended { sandbox: SandboxId, tenant: Tenant, exec: ExecId },
+    /// A sandbox is gone, with all that was in it.
+    Gone(SandboxId),
 }
 
 /// Who watches which command.
@@ -68,15 +69,24 @@ impl Watched {
 }
 
 impl Outputs {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Ended>) {
-        let (ended, ends) = mpsc::channel(WAITING);
-        (Self { ended, is_behind: AtomicBool::new(false), watched: Arc::default() }, ends)
+    pub(super) fn new() -> (Self, mpsc::Receiver<Note>) {
+        let (notes, told) = mpsc::channel(WAITING);
+        (Self { notes, is_behind: AtomicBool::new(false), watched: Arc::default() }, told)
     }
 
     /// Notes that a command is over.
     pub(super) fn end(&self, sandbox: &SandboxId, tenant: &Tenant, exec: &ExecId) {
         let (sandbox, tenant, exec) = (sandbox.clone(), tenant.clone(), exec.clone());
-        if self.ended.try_send(Ended { sandbox, tenant, exec }).is_err() {
+        self.note(Note::Ended { sandbox, tenant, exec });
+    }
+
+    /// Notes that a sandbox is gone.
+    pub(super) fn forget(&self, sandbox: &SandboxId) {
+        self.note(Note::Gone(sandbox.clone()));
+    }
+
+    fn note(&self, note: Note) {
+        if self.notes.try_send(note).is_err() {
             self.is_behind.store(true, Ordering::Relaxed);
         }
     }
@@ -110,7 +120,7 @@ impl Drop for Hold {
 }
 
 /// Removes what is to go, for as long as there are sandboxes.
-pub(super) async fn keep(shared: Weak<Shared>, mut ends: mpsc::Receiver<Ended>) {
+pub(super) async fn keep(shared: Weak<Shared>, mut notes: mpsc::Receiver<Note>) {
     let Some(watched) = shared.upgrade().map(|shared| Arc::clone(&shared.outputs.watched)) else {
         return;
     };
@@ -127,16 +137,16 @@ pub(super) async fn keep(shared: Weak<Shared>, mut ends: mpsc::Receiver<Ended>) 
         }
         let again = shelves.look_again_in();
         select! {
-            ended = ends.recv() => {
-                let (Some(ended), Some(now)) = (ended, shared.upgrade()) else { return };
-                shelves.add(&now, ended).await;
+            note = notes.recv() => {
+                let (Some(note), Some(now)) = (note, shared.upgrade()) else { return };
+                shelves.take(&now, note).await;
                 // Those that wait as well are looked at together.
-                while let Ok(ended) = ends.try_recv() {
-                    shelves.add(&now, ended).await;
+                while let Ok(note) = notes.try_recv() {
+                    shelves.take(&now, note).await;
                 }
             }
-            () = watched.left.notified() => {}
-            () = sleep(again.unwrap_or_default()), if again.is_some() => {}
+            () = watched.left.notified() => shelves.touch_crowded(),
+            () = sleep(again.unwrap_or_default()), if again.is_some() => shelves.touch_asked(),
         }
     }
 }
@@ -145,6 +155,14 @@ pub(super) async fn keep(shared: Weak<Shared>, mut ends: mpsc::Receiver<Ended>) 
 #[derive(Debug)]
 struct Shelves {
     all: HashMap<SandboxId, Shelf>,
+    /// When the time of which is up.
+    ends: BTreeSet<(Timestamp, SandboxId, ExecId)>,
+    /// Those that something happened to since they were tidied.
+    touched: HashSet<SandboxId>,
+    /// Those that have more than they may, because somebody watches.
+    crowded: HashSet<SandboxId>,
+    /// Those from which something was asked to be removed.
+    asked: HashSet<SandboxId>,
     /// A clock that is set ahead makes no output older than it is.
     clock: clock::Steady,
 }
@@ -161,11 +179,20 @@ struct Shelf {
 
 impl Shelves {
     fn new() -> Self {
-        Self { all: HashMap::new(), clock: clock::Steady::begin() }
+        Self {
+            all: HashMap::new(),
+            ends: BTreeSet::new(),
+            touched: HashSet::new(),
+            crowded: HashSet::new(),
+            asked: HashSet::new(),
+            clock: clock::Steady::begin(),
+        }
     }
 
     /// Looks at everything that is on disk.
     async fn find_all(&mut self, shared: &Shared) {
+        let clock = self.clock;
+        *self = Self { clock, ..Self::new() };
         let living: Vec<(SandboxId, Tenant)> = {
             let living = shared.living();
             living.iter().map(|(id, contact)| (id.clone(), contact.tenant.clone())).collect()
@@ -174,60 +201,99 @@ impl Shelves {
             let folder = shared.settings.folder.join(sandbox.as_str()).join(folder::OUTPUTS);
             let execs = tokio::task::spawn_blocking(move || execs_in(&folder)).await;
             for exec in execs.unwrap_or_default() {
-                let (sandbox, tenant) = (sandbox.clone(), tenant.clone());
-                self.add(shared, Ended { sandbox, tenant, exec }).await;
+                self.add(shared, sandbox.clone(), &tenant, exec).await;
+            }
+        }
+    }
+
+    async fn take(&mut self, shared: &Shared, note: Note) {
+        match note {
+            Note::Ended { sandbox, tenant, exec } => {
+                self.add(shared, sandbox, &tenant, exec).await;
+            }
+            Note::Gone(sandbox) => {
+                self.all.remove(&sandbox);
+                self.ends.retain(|(_, other, _)| *other != sandbox);
             }
         }
     }
 
     /// Adds what a command has left, if it is over.
-    async fn add(&mut self, shared: &Shared, ended: Ended) {
-        let Ended { sandbox, tenant, exec } = ended;
+    async fn add(&mut self, shared: &Shared, sandbox: SandboxId, tenant: &Tenant, exec: ExecId) {
         // Without a record nobody can ask for it, and what still runs is told of at its end.
-        let Ok(Some(found)) = shared.store.exec(&tenant, &exec).await else { return };
+        let Ok(Some(found)) = shared.store.exec(tenant, &exec).await else { return };
         let Some(size) = size_of(shared, &sandbox, &exec).await else { return };
         let Some(kept) = Kept::of(&found.exec, size) else { return };
-        let shelf = self.all.entry(sandbox).or_default();
+        if let Some(readable) = kept.readable {
+            let end = kept.ended_at.plus(readable);
+            self.ends.insert((end, sandbox.clone(), exec.clone()));
+        }
+        let shelf = self.all.entry(sandbox.clone()).or_default();
         if shelf.kept.insert(exec, kept).is_none() {
             shelf.size = shelf.size.saturating_add(size.max(LEAST));
         }
+        self.touched.insert(sandbox);
+    }
+
+    /// Somebody has gone: there may be room now.
+    fn touch_crowded(&mut self) {
+        self.touched.extend(self.crowded.drain());
+    }
+
+    /// What was not removed is asked for again.
+    fn touch_asked(&mut self) {
+        self.touched.extend(self.asked.drain());
     }
 
     /// Has everything removed that is to go.
     async fn tidy(&mut self, shared: &Shared) {
-        self.all.retain(|sandbox, _| shared.living().contains_key(sandbox));
         let (now, most) = (self.clock.now(), shared.settings.defaults.outputs);
-        for (sandbox, shelf) in &mut self.all {
-            shelf.forget_the_removed(shared, sandbox).await;
-            let is_due = shelf.kept.values().any(|kept| kept.left(now) == Some(Duration::ZERO));
-            if shelf.size > most || is_due {
-                shelf.remove_surplus(shared, sandbox, now);
+        let mut due = HashSet::new();
+        while let Some((end, sandbox, exec)) = self.ends.pop_first() {
+            if end > now {
+                self.ends.insert((end, sandbox, exec));
+                break;
+            }
+            due.insert(sandbox);
+        }
+        self.touched.extend(due.iter().cloned());
+        for sandbox in std::mem::take(&mut self.touched) {
+            let Some(shelf) = self.all.get_mut(&sandbox) else { continue };
+            let was_asked = shelf.forget_the_removed(shared, &sandbox).await;
+            if shelf.size > most || was_asked || due.contains(&sandbox) {
+                shelf.remove_surplus(shared, &sandbox, now);
+            }
+            if shelf.size > most {
+                self.crowded.insert(sandbox.clone());
+            }
+            if !shelf.asked.is_empty() {
+                self.asked.insert(sandbox);
             }
         }
     }
 
     /// Returns after how long something is to be done although nothing happens.
     fn look_again_in(&self) -> Option<Duration> {
-        let now = self.clock.now();
-        let next = self.all.values().filter_map(|shelf| {
-            let others = shelf.kept.values().filter(|kept| !shelf.asked.contains(&kept.exec));
-            let asked = (!shelf.asked.is_empty()).then_some(LOOK_AGAIN);
-            others.filter_map(|kept| kept.left(now)).chain(asked).min()
-        });
-        next.min().map(|next| next.min(LOOK_AGAIN))
+        let next = self.ends.first().map(|(end, _, _)| end.since(self.clock.now()));
+        let asked = (!self.asked.is_empty()).then_some(LOOK_AGAIN);
+        next.into_iter().chain(asked).min().map(|next| next.min(LOOK_AGAIN))
     }
 }
 
 impl Shelf {
-    async fn forget_the_removed(&mut self, shared: &Shared, sandbox: &SandboxId) {
+    /// Forgets what was asked to be removed, if it is gone. Returns whether something is not, which is
+    /// asked for anew.
+    async fn forget_the_removed(&mut self, shared: &Shared, sandbox: &SandboxId) -> bool {
+        let mut is_there = false;
         for exec in std::mem::take(&mut self.asked) {
             if size_of(shared, sandbox, &exec).await.is_some() {
-                self.asked.insert(exec);
+                is_there = true;
             } else if let Some(kept) = self.kept.remove(&exec) {
                 let rest = self.size.as_bytes().saturating_sub(kept.size.max(LEAST).as_bytes());
                 self.size = ByteSize::bytes(rest);
             }
         }
+        is_there
     }
 
     fn remove_surplus(&mut self, shared: &Shared, sandbox: &SandboxId, now: Timestamp) {

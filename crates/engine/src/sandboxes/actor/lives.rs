@@ -86,6 +86,7 @@ impl Actor {
             actor = Self::new(&shared, sandbox, Presence::Unknown, door.clone());
         }
         shared.living().remove(&id);
+        shared.outputs.forget(&id);
     }
 }
 
