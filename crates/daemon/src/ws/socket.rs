@@ -2,7 +2,7 @@
 
 use std::{
     future::poll_fn,
-    io,
+    io, mem,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -39,10 +39,13 @@ const LAST_BYTES: u64 = 16 << 20;
 /// What is left of a connection after the upgrade.
 pub(crate) type Stream = TokioIo<Upgraded>;
 
-pub(crate) struct Socket {
-    stream: WebSocketStream<Counted<Stream>>,
+pub(crate) struct Socket<S = Stream> {
+    stream: WebSocketStream<Counted<S>>,
     /// Bytes that were ever queued to be written.
     queued: u64,
+    /// Whether something was queued since all of it was last written. The bytes do not say so: they are
+    /// an estimate, which may happen to be right.
+    is_behind: bool,
     /// Frames since the last attempt to write.
     batch: usize,
     /// Bytes read when the last message was whole.
@@ -70,14 +73,14 @@ pub(crate) enum Gone {
     TooBig,
 }
 
-impl Socket {
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     /// Takes over a socket after the upgrade.
-    pub(super) async fn new(stream: Stream) -> Self {
+    pub(super) async fn new(stream: S) -> Self {
         Self::with_limit(stream, MAX_MESSAGE_BYTES).await
     }
 
     /// Takes over a socket whose messages are no larger than this.
-    pub(crate) async fn with_limit(stream: Stream, max_message: usize) -> Self {
+    pub(crate) async fn with_limit(stream: S, max_message: usize) -> Self {
         let config = WebSocketConfig::default()
             .max_message_size(Some(max_message))
             .max_frame_size(Some(max_message))
@@ -85,7 +88,7 @@ impl Socket {
         let stream = Counted { inner: stream, read: 0, written: 0, most: u64::MAX };
         let stream = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
         let max_wire = 2 * u64::try_from(max_message).unwrap_or(u64::MAX / 2);
-        Self { stream, queued: 0, batch: 0, read_mark: 0, max_wire }
+        Self { stream, queued: 0, is_behind: false, batch: 0, read_mark: 0, max_wire }
     }
 
     /// Takes no more than this from the peer from its first byte on, until [`Self::trust`].
@@ -122,6 +125,7 @@ impl Socket {
     /// Hands a message to the codec, which buffers without bound: the bounds are ours. A broken
     /// socket shows itself in the next step.
     fn send(&mut self, message: Message) {
+        self.is_behind = true;
         if let Err(error) = Pin::new(&mut self.stream).start_send(message) {
             tracing::debug!(%error, "cannot queue a frame");
         }
@@ -187,11 +191,10 @@ impl Socket {
         match Pin::new(&mut self.stream).poll_flush(context) {
             Poll::Ready(Ok(())) => {
                 // Start counting anew, so that the estimate of heads does not add up.
-                let written = self.written();
-                let nothing_new = self.queued == written && self.batch == 0;
-                self.queued = written;
+                self.queued = self.written();
                 self.batch = 0;
-                if nothing_new { Poll::Pending } else { Poll::Ready(Step::Flushed) }
+                let was_behind = mem::replace(&mut self.is_behind, false);
+                if was_behind { Poll::Ready(Step::Flushed) } else { Poll::Pending }
             }
             Poll::Ready(Err(_)) => Poll::Ready(Step::Gone(Gone::Peer)),
             Poll::Pending => {
@@ -292,5 +295,31 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    /// The head of such a frame is as long as a head is taken to be, so that the estimate is right.
+    const LARGE: usize = 100_000;
+
+    #[tokio::test]
+    async fn whoever_waits_for_room_is_told_when_everything_was_taken() {
+        let (ours, mut theirs) = tokio::io::duplex(LARGE / 2);
+        let mut socket = Socket::new(ours).await;
+        socket.queue_bytes(vec![7; LARGE].into());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(socket.poll_step(&mut context).is_pending());
+        let mut taken = vec![0; LARGE + 10];
+        let both = async { tokio::join!(socket.step(), theirs.read_exact(&mut taken)) };
+        let (step, read) = timeout(Duration::from_secs(10), both).await.expect("nobody is told");
+        assert!(matches!(step, Step::Flushed), "{step:?}");
+        assert_eq!(read.unwrap(), LARGE + 10);
+        assert_eq!(socket.buffered(), 0);
+        assert!(socket.poll_step(&mut context).is_pending());
     }
 }
