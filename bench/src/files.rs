@@ -28,7 +28,7 @@ const SIZE: usize = 1 << 30;
 const PIECE: usize = 1 << 20;
 const SAMPLES: usize = 10;
 const MEBIBYTES: u32 = 1024;
-const BAR: Bar = Bar::Rate(0.6);
+const BAR: Bar = Bar::Throughput(0.6);
 
 pub(crate) async fn measure(name: &str, server: &Server) -> anyhow::Result<Vec<Row>> {
     let sandboxes = server.sandboxes().await?;

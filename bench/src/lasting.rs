@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How many are made or removed at the same time.
-const AT_ONCE: usize = 16;
+pub(crate) const AT_ONCE: usize = 16;
 
 /// How many there are of them, in the rows about many.
 const MANY: [usize; 2] = [100, 1000];
@@ -59,7 +59,7 @@ pub(crate) async fn remove(sandboxes: &Sandboxes, sandbox: Sandbox) -> anyhow::R
 }
 
 /// Makes so many, and returns them when all are ready.
-async fn make_many(sandboxes: &Sandboxes, count: usize) -> anyhow::Result<Vec<Sandbox>> {
+pub(crate) async fn make_many(sandboxes: &Sandboxes, count: usize) -> anyhow::Result<Vec<Sandbox>> {
     let make = |_| async {
         let created = sandboxes.create(of_host()).await?;
         let made = sandboxes.wait(created, State::Ready, |_| {}).await?;
@@ -72,7 +72,7 @@ async fn make_many(sandboxes: &Sandboxes, count: usize) -> anyhow::Result<Vec<Sa
 }
 
 /// Removes all that the server has, also after a row that failed: they would outlive the server.
-async fn remove_all(server: &Server) -> anyhow::Result<()> {
+pub(crate) async fn remove_all(server: &Server) -> anyhow::Result<()> {
     let sandboxes = server.sandboxes().await?;
     let there = sandboxes.list(Which::Undeleted, BTreeMap::new()).await?;
     let remove = |sandbox| remove(&sandboxes, sandbox);

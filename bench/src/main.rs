@@ -2,8 +2,10 @@
 //!
 //! What is timed, and why so, is in `bench/README.md`.
 
+mod commands;
 mod connection;
 mod create;
+mod dataplane;
 mod events;
 mod files;
 mod lasting;
@@ -15,6 +17,7 @@ mod rows;
 mod runtimes;
 mod samples;
 mod server;
+mod shells;
 mod tokens;
 
 use std::{

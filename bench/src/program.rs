@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 /// The environment of a slot. Nothing else is in that of a bare run.
 pub(crate) const ENVIRONMENT: [(&str, &str); 4] = [
@@ -51,6 +51,17 @@ impl Program {
         if !status.success() || output != b"1\n" {
             bail!("{}: {status}, {:?}", self.name(), String::from_utf8_lossy(&output));
         }
+        Ok(elapsed)
+    }
+
+    /// Runs it: from before it is spawned until its exit is known. Nobody reads what it prints.
+    pub(crate) fn time_exit(&self) -> anyhow::Result<Duration> {
+        let mut command = self.as_command()?;
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let start = Instant::now();
+        let status = command.spawn().with_context(|| self.name())?.wait()?;
+        let elapsed = start.elapsed();
+        ensure!(status.success(), "{}: {status}", self.name());
         Ok(elapsed)
     }
 

@@ -50,8 +50,12 @@ pub(crate) enum Bar {
     Faster(f64),
     /// So many times the peer's rate.
     Rate(f64),
+    /// Such a part of the mebibytes a second that the peer has.
+    Throughput(f64),
     /// The slowest within so many milliseconds.
     Within(f64),
+    /// p99 within so many milliseconds.
+    P99Within(f64),
     /// p50 at most so many times the peer's, and p99 at most so many times the peer's p50.
     AtMostAndP99(f64, f64),
     /// A rate of so much, or such a part of the peer's.
@@ -82,6 +86,8 @@ impl fmt::Display for Bar {
             }
             Self::Faster(times) => write!(f, "≥ {times}× faster"),
             Self::Rate(times) => write!(f, "≥ {times}× peer, none failed"),
+            Self::Throughput(part) => write!(f, "≥ {part}× peer"),
+            Self::P99Within(milliseconds) => write!(f, "p99 ≤ {milliseconds} ms"),
             Self::Within(milliseconds) => write!(f, "each ≤ {milliseconds} ms"),
             Self::AtMostAndP99(times, tail) => {
                 write!(f, "p50 ≤ {times}× peer, p99 ≤ {tail}× its p50")
@@ -124,12 +130,16 @@ impl Row {
         let ratio = self.ours.p50() / self.theirs.p50();
         match self.bar {
             Bar::Within(_)
+            | Bar::P99Within(_)
             | Bar::MebibytesEach(_)
             | Bar::MicrosecondsEach(_)
             | Bar::PartOfCore(_) => String::new(),
-            Bar::AtMost(_) | Bar::Rate(_) | Bar::AtMostAndP99(..) | Bar::AtLeastOrPartOf(..) => {
-                format!("{ratio:.2}×")
-            }
+            Bar::AtMost(_)
+            | Bar::Rate(_)
+            | Bar::Throughput(_)
+            | Bar::AtMostAndP99(..)
+            | Bar::AtLeastOrPartOf(..) => format!("{ratio:.2}×"),
+            Bar::None if ratio > 1.0 => format!("{ratio:.2}×"),
             Bar::AtMostOneIn(_)
             | Bar::AtMostOneInAndP99BelowP50(_)
             | Bar::Faster(_)
@@ -156,7 +166,7 @@ impl Row {
                 (ours * part <= theirs, self.ours.p99() <= theirs)
             }
             Bar::Faster(times) => (ours * times <= theirs, true),
-            Bar::Rate(times) => (ours >= times * theirs, true),
+            Bar::Rate(times) | Bar::Throughput(times) => (ours >= times * theirs, true),
             Bar::AtMostAndP99(times, tail) => {
                 (ours <= times * theirs, self.ours.p99() <= tail * theirs)
             }
@@ -164,7 +174,9 @@ impl Row {
             Bar::MebibytesEach(most) | Bar::MicrosecondsEach(most) | Bar::PartOfCore(most) => {
                 (ours <= most, true)
             }
-            Bar::Within(milliseconds) => (true, self.ours.p99() <= milliseconds),
+            Bar::Within(milliseconds) | Bar::P99Within(milliseconds) => {
+                (true, self.ours.p99() <= milliseconds)
+            }
             Bar::None => return "–".to_owned(),
         };
         match (p50_holds, p99_holds) {
@@ -181,6 +193,7 @@ impl Row {
         }
         match self.bar {
             Bar::Rate(_) | Bar::AtLeastOrPartOf(..) => format!("{:.0}/s", samples.p50()),
+            Bar::Throughput(_) => format!("{:.0} MiB/s", samples.p50()),
             Bar::MebibytesEach(_) => format!("{:.2} MiB", samples.p50()),
             Bar::MicrosecondsEach(_) => {
                 format!("{:.2} / {:.2} µs", samples.p50(), samples.p99())
@@ -191,6 +204,7 @@ impl Row {
             | Bar::AtMostOneInAndP99BelowP50(_)
             | Bar::Faster(_)
             | Bar::Within(_)
+            | Bar::P99Within(_)
             | Bar::AtMostAndP99(..)
             | Bar::None => format!("{:.2} / {:.2}", samples.p50(), samples.p99()),
         }
@@ -261,7 +275,11 @@ mod tests {
             (Bar::Faster(12.0), 1, 11, "**short**: p50"),
             (Bar::Rate(3.0), 3, 1, "ok"),
             (Bar::Rate(3.0), 2, 1, "**short**: p50"),
+            (Bar::Throughput(0.4), 4, 10, "ok"),
+            (Bar::Throughput(0.4), 3, 10, "**short**: p50"),
             (Bar::Within(5.0), 6, 1, "**short**: p99"),
+            (Bar::P99Within(20.0), 20, 1, "ok"),
+            (Bar::P99Within(20.0), 21, 1, "**short**: p99"),
             (Bar::AtMostAndP99(1.0, 3.0), 8, 8, "ok"),
             (Bar::AtMostAndP99(1.0, 3.0), 25, 8, "**short**: p50, p99"),
             (Bar::AtLeastOrPartOf(5.0, 0.8), 5, 100, "ok"),

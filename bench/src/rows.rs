@@ -11,6 +11,7 @@ use futures_util::future::try_join_all;
 use tokio::time::sleep;
 
 use crate::{
+    commands,
     connection::Connection,
     create, events, files, lasting,
     machine::Machine,
@@ -20,10 +21,10 @@ use crate::{
     runtimes::{ELIXIR, IMPORTS, NODE, PYTHON, Runtime, SHELL},
     samples::Samples,
     server::Server,
-    tokens,
+    shells, tokens,
 };
 
-pub(crate) const NAMES: [&str; 14] = [
+pub(crate) const NAMES: [&str; 17] = [
     "exec-python",
     "exec-node",
     "exec-elixir",
@@ -32,9 +33,12 @@ pub(crate) const NAMES: [&str; 14] = [
     "exec-vs-peers",
     "start",
     "create",
+    "exec-in-sandbox",
+    "stream",
     "events",
     "token-check",
     "files",
+    "shell",
     "recover",
     "density-and-grow",
     // Last: the kernel goes on taking down what a thousand slots had.
@@ -98,17 +102,30 @@ impl Bench {
             "exec-vs-peers" => self.peers(name).await?,
             "start" => vec![self.start(name).await?],
             "create" => vec![create::row(name, &self.server).await?],
+            "exec-in-sandbox" => self.and_remove(commands::in_sandbox(name, &self.server)).await?,
+            "stream" => self.and_remove(commands::stream(name, &self.server)).await?,
+            "shell" => vec![shells::measure(name, &self.ringfence).await?],
             "events" => {
                 // On a thread, because this one runs a runtime of its own.
                 let measured = thread::spawn(|| events::measure("events")).join();
                 vec![measured.map_err(|_panic| anyhow::Error::msg("it panicked"))??]
             }
             "token-check" => tokens::measure(name, &self.server).await?,
-            "files" => files::measure(name, &self.server).await?,
+            "files" => self.and_remove(files::measure(name, &self.server)).await?,
             "recover" => vec![lasting::recover(name, &self.ringfence).await?],
             "density-and-grow" => lasting::many(&self.ringfence).await?,
             other => bail!("no row is called {other}"),
         })
+    }
+
+    /// Measures rows, and removes what sandboxes they have made: those would outlive the server.
+    async fn and_remove(
+        &self,
+        rows: impl Future<Output = anyhow::Result<Vec<Row>>>,
+    ) -> anyhow::Result<Vec<Row>> {
+        let rows = rows.await;
+        lasting::remove_all(&self.server).await?;
+        rows
     }
 
     async fn exec(
