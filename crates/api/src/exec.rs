@@ -101,15 +101,15 @@ pub enum OnFull {
     Drop,
 }
 
-/// What a client says on `WS /v1/exec/ws`.
+/// What a client says on `WS /v1/exec/ws`, and with another `start` on `WS /v1/shell/ws`.
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum ClientFrame {
+pub enum ClientFrame<S = Start> {
     /// First of all, unless the token came with the upgrade; later with a fresh one.
     Auth {
         token: String,
     },
-    Start(Box<Start>),
+    Start(Box<S>),
     Stdin {
         #[serde(default)]
         data: String,
@@ -137,7 +137,7 @@ pub enum ClientFrame {
 }
 
 /// Tokens, commands and input are secrets: only the kind of frame is shown.
-impl std::fmt::Debug for ClientFrame {
+impl<S> std::fmt::Debug for ClientFrame<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Auth { .. } => "Auth",
@@ -151,7 +151,7 @@ impl std::fmt::Debug for ClientFrame {
     }
 }
 
-/// What the server says on `WS /v1/exec/ws`.
+/// What the server says on `WS /v1/exec/ws` and `WS /v1/shell/ws`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ServerFrame<'a> {
@@ -161,6 +161,16 @@ pub enum ServerFrame<'a> {
     Ready {
         exec_id: &'a str,
         pid: Option<u32>,
+        #[serde(flatten)]
+        shell: Option<ShellReady<'a>>,
+    },
+    /// What the terminal of a shell shows, for whoever has just joined it.
+    Screen(Screen<'a>),
+    /// The terminal of a shell has another size, from this byte of its output on.
+    Resize {
+        rows: u16,
+        cols: u16,
+        offset: u64,
     },
     Stdout(Chunk<'a>),
     Stderr(Chunk<'a>),
@@ -185,6 +195,38 @@ pub enum ServerFrame<'a> {
     TokenExpiring {
         expires_at: String,
     },
+}
+
+/// What `ready` says of a shell besides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShellReady<'a> {
+    pub name: &'a str,
+    pub rows: u16,
+    pub cols: u16,
+    /// Whether this connection may write to it.
+    pub can_write: bool,
+}
+
+/// What a terminal shows. It is the user's: it never appears in a log line.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+pub struct Screen<'a> {
+    /// Makes any terminal of this size show the same.
+    pub data: std::borrow::Cow<'a, str>,
+    /// The place of the first byte that comes after it.
+    pub offset: u64,
+    pub rows: u16,
+    pub cols: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<Encoding>,
+    /// So many bytes before it were not kept, so that it may not be what a terminal would show.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost: u64,
+}
+
+impl std::fmt::Debug for Screen<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Screen").field("offset", &self.offset).finish_non_exhaustive()
+    }
 }
 
 /// A part of a stream.

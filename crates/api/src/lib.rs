@@ -13,4 +13,5 @@ pub mod keys;
 pub mod langsmith;
 pub mod previews;
 pub mod ringfence;
+pub mod shell;
 pub mod tokens;

@@ -5,6 +5,7 @@
 //! has been let in.
 
 pub mod access;
+mod conversation;
 mod errors;
 mod events;
 mod exec;
@@ -15,6 +16,7 @@ pub(crate) mod previews;
 pub mod refusal;
 pub mod routes;
 pub(crate) mod shape;
+mod shell;
 mod tunnel;
 mod who;
 
@@ -32,6 +34,7 @@ fn all() -> Routes {
         .and(who::routes())
         .and(exec::routes())
         .and(events::routes())
+        .and(shell::routes())
         .and(files::routes())
         .and(ports::routes())
         .and(tunnel::routes())

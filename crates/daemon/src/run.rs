@@ -190,6 +190,7 @@ async fn open_sandboxes(
     let settings = sandboxes::Settings {
         node: id,
         folder: config.sandboxes_folder(),
+        screens: config.data.join("screens"),
         key,
         defaults: config.sandboxes.defaults(),
         prepared: config.sandboxes.prepared.into(),

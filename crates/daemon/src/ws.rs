@@ -2,6 +2,7 @@
 
 mod book;
 pub mod connection;
+pub(crate) mod end;
 pub mod health;
 mod limits;
 pub(crate) mod socket;

@@ -20,6 +20,7 @@ mod paths;
 mod ports;
 mod restarts;
 mod settled;
+pub mod shells;
 mod stock;
 mod tools;
 mod way;
@@ -69,6 +70,7 @@ pub use machine::Key;
 pub(crate) use machine::Machine;
 use outputs::Outputs;
 pub use paths::Caller;
+use shells::Painters;
 use stock::{Kind, Prepared, Stock};
 pub use way::{ConnectError, Connection};
 
@@ -78,6 +80,8 @@ pub struct Settings {
     pub node: NodeId,
     /// The folder in which each has its own, known to the spawner by the same name.
     pub folder: PathBuf,
+    /// Where the screens of shells are kept; made if it is missing.
+    pub screens: PathBuf,
     /// What the secrets of supervisors are derived from.
     pub key: Key,
     pub defaults: Defaults,
@@ -144,6 +148,7 @@ struct Shared {
     stock: Stock,
     files: Crews,
     outputs: Outputs,
+    painters: Painters,
 }
 
 /// What a request came to.
@@ -181,7 +186,7 @@ impl Sandboxes {
         tasks: Tasks,
     ) -> Result<Self, SandboxError> {
         let (living, is_littered) = (Mutex::default(), AtomicBool::new(false));
-        let (stock, files, (outputs, ends)) = (Stock::new(), Crews::default(), Outputs::new());
+        let (outputs, ends) = Outputs::new();
         let shared = Arc::new(Shared {
             store,
             images,
@@ -190,13 +195,17 @@ impl Sandboxes {
             tasks,
             living,
             is_littered,
-            stock,
-            files,
+            stock: Stock::new(),
+            files: Crews::default(),
+            painters: Painters::default(),
             outputs,
         });
         let unfinished = shared.store.unfinished_sandboxes(&shared.settings.node).await?;
         for id in &unfinished.damaged {
             tracing::error!(sandbox = id, "the record of a sandbox is damaged: it is left alone");
+        }
+        if unfinished.damaged.is_empty() {
+            shells::tidy(&shared.settings.screens, &unfinished.sandboxes).await;
         }
         let known: HashSet<String> = unfinished
             .sandboxes

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     exec::ExecEnd,
-    ids::ExecId,
+    ids::{ExecId, ShellName},
     image::UsedImages,
     life::{EndCause, Failure, Phase, SuspendReason},
     units::Timestamp,
@@ -78,6 +78,9 @@ pub enum EventKind {
     },
     ExecStarted {
         exec: ExecId,
+        /// What it is called if it is a shell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shell: Option<ShellName>,
     },
     ExecEnded {
         exec: ExecId,

@@ -19,6 +19,8 @@ pub enum IdError {
     NotASandbox,
     #[error("a name of a tenant or node has 1 to 200 characters, none of them a control character")]
     Name,
+    #[error("a shell is named by 1 to 64 letters, digits, `-` and `_`")]
+    NotAShell,
 }
 
 /// How many characters 128 random bits take.
@@ -97,6 +99,34 @@ impl FromStr for ExecId {
     }
 }
 
+/// Names a shell among those that run in its sandbox. Free again once the shell has ended.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ShellName(String);
+
+impl ShellName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The shell of those who name none.
+impl Default for ShellName {
+    fn default() -> Self {
+        Self("default".to_owned())
+    }
+}
+
+impl FromStr for ShellName {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let holds = (1..=64).contains(&text.len()) && text.bytes().all(is_plain);
+        if holds { Ok(Self(text.to_owned())) } else { Err(IdError::NotAShell) }
+    }
+}
+
 /// Who owns things. Nobody sees what another tenant has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -160,7 +190,7 @@ macro_rules! text_conversions {
     )*};
 }
 
-text_conversions!(SandboxId, Alias, ExecId, Tenant, NodeId);
+text_conversions!(SandboxId, Alias, ExecId, ShellName, Tenant, NodeId);
 
 /// `^[a-zA-Z0-9][a-zA-Z0-9_-]{2,198}[a-zA-Z0-9]$`
 fn check_form(text: &str) -> Result<(), IdError> {
@@ -210,6 +240,19 @@ mod tests {
             assert_eq!(bad.parse::<Alias>(), Err(IdError::Form), "{bad:?}");
             assert_eq!(bad.parse::<ExecId>(), Err(IdError::Form), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_shell_has_a_short_plain_name() {
+        let longest = "a".repeat(64);
+        for good in ["a", "-", "my_shell-2", longest.as_str()] {
+            assert_eq!(good.parse::<ShellName>().map(String::from), Ok(good.to_owned()));
+        }
+        let too_long = "a".repeat(65);
+        for bad in ["", "a b", "a/b", "é", "a\0", too_long.as_str()] {
+            assert_eq!(bad.parse::<ShellName>(), Err(IdError::NotAShell), "{bad:?}");
+        }
+        assert_eq!(ShellName::default().as_str().parse(), Ok(ShellName::default()));
     }
 
     #[test]

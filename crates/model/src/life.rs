@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     event::{Event, EventKind, Sequence},
-    ids::ExecId,
+    ids::{ExecId, ShellName},
     image::UsedImages,
     units::Timestamp,
 };
@@ -190,6 +190,9 @@ pub struct Life {
     pub last_used_at: Timestamp,
     /// The commands that run, and since when.
     pub running: BTreeMap<ExecId, Timestamp>,
+    /// Those of them that are shells, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shells: BTreeMap<ShellName, ExecId>,
     /// Why it sleeps or goes to sleep.
     pub suspended_for: Option<SuspendReason>,
     /// What broke it last. Stays after it is deleted.
@@ -246,6 +249,7 @@ impl Life {
             standing_since: at,
             last_used_at: at,
             running: BTreeMap::new(),
+            shells: BTreeMap::new(),
             suspended_for: None,
             failure: None,
             end: None,
@@ -301,11 +305,15 @@ impl Life {
             EventKind::DeleteRequested(cause) | EventKind::Deleted(cause) => {
                 self.end = Some(cause.clone());
             }
-            EventKind::ExecStarted { exec } => {
+            EventKind::ExecStarted { exec, shell } => {
                 self.running.insert(exec.clone(), at);
+                if let Some(shell) = shell {
+                    self.shells.insert(shell.clone(), exec.clone());
+                }
             }
             EventKind::ExecEnded { exec, .. } => {
                 self.running.remove(exec);
+                self.shells.retain(|_, shell| shell != exec);
             }
             EventKind::Preparing { images, .. } => self.images.extend(images.clone()),
             EventKind::CompanionReady { name } => {

@@ -82,11 +82,16 @@ pub enum Refusal {
     /// No command of this id runs: it has ended, or there was none.
     #[error("the exec does not run")]
     ExecNotRunning,
+    #[error("{MOST_SHELLS} shells run in the sandbox, and there is no room for another")]
+    TooManyShells,
 }
+
+/// The most shells that run in a sandbox at once.
+pub const MOST_SHELLS: usize = 32;
 
 impl Life {
     /// Decides what a request comes to. The policy is the table of [`Phase::decide`] and these
-    /// three rules about commands.
+    /// rules about commands.
     pub fn decide(&self, request: &Request) -> Result<Verdict, Refusal> {
         match request {
             Request::CancelExec(exec) if !self.running.contains_key(exec) => {
@@ -109,7 +114,29 @@ impl Life {
             | Request::CancelExec(_)
             | Request::Use(_) => {}
         }
-        self.phase.decide(request)
+        let verdict = self.phase.decide(request)?;
+        match request {
+            // Whoever wants a shell that is there gets that one, in a sandbox that is awake.
+            Request::StartExec { spec: ExecSpec { shell: Some(name), .. }, .. }
+                if verdict == Verdict::Do =>
+            {
+                if self.shells.contains_key(name) {
+                    Ok(Verdict::AlreadySo)
+                } else if self.shells.len() >= MOST_SHELLS {
+                    Err(Refusal::TooManyShells)
+                } else {
+                    Ok(Verdict::Do)
+                }
+            }
+            Request::Stop(_)
+            | Request::Resume
+            | Request::Delete(_)
+            | Request::Freeze(_)
+            | Request::Thaw
+            | Request::StartExec { .. }
+            | Request::CancelExec(_)
+            | Request::Use(_) => Ok(verdict),
+        }
     }
 }
 

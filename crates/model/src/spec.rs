@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::ByteSize;
+use crate::{ids::ShellName, units::ByteSize};
 
 /// Names and values; the values are the user's secrets.
 pub type Variables = BTreeMap<String, String>;
@@ -163,6 +163,9 @@ pub struct ExecSpec {
     pub readable: Option<Duration>,
     #[serde(skip_serializing_if = "OnFull::is_drop")]
     pub on_full: OnFull,
+    /// With one it is a shell, which others find by this name while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shell: Option<ShellName>,
 }
 
 /// What becomes of a command when there is no more room for its output.
@@ -222,11 +225,41 @@ impl TerminalSize {
             |number: u32| u16::try_from(number.clamp(1, Self::MOST.into())).unwrap_or(Self::MOST);
         Self { rows: clamp(rows), columns: clamp(columns) }
     }
+
+    /// The most characters on the screen of a shell, which the server keeps.
+    pub const MOST_SHOWN: u16 = u16::MAX;
+
+    /// Returns the size that the terminal of a shell gets: as wide, and as high as there is room for.
+    #[must_use]
+    pub fn of_shell(self) -> Self {
+        let Self { rows, columns } = Self::clamped(self.rows.into(), self.columns.into());
+        Self { rows: rows.min(Self::MOST_SHOWN / columns), columns }
+    }
 }
 
 /// Command and env are the user's: they never appear in a log line.
 impl fmt::Debug for ExecSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExecSpec").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_has_at_least_one_character_and_a_shells_no_more_than_is_kept() {
+        let rows = [
+            ((24, 80), (24, 80)),
+            ((0, 0), (1, 1)),
+            ((1000, 65), (1000, 65)),
+            ((1000, 1000), (65, 1000)),
+            ((140, 468), (140, 468)),
+        ];
+        for ((rows, columns), (expected_rows, expected_columns)) in rows {
+            let expected = TerminalSize { rows: expected_rows, columns: expected_columns };
+            assert_eq!(TerminalSize { rows, columns }.of_shell(), expected);
+        }
     }
 }

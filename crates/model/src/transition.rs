@@ -197,7 +197,8 @@ impl Sandbox {
             Request::Use(_) => draft.push(EventKind::BecameActive),
             Request::CancelExec(exec) => draft.end(exec, ExecEnd::Cancelled),
             Request::StartExec { exec, spec, when_stopped: _ } => {
-                let mut draft = draft.push(EventKind::ExecStarted { exec: exec.clone() });
+                let shell = spec.shell.clone();
+                let mut draft = draft.push(EventKind::ExecStarted { exec: exec.clone(), shell });
                 let life = ExecLife {
                     state: ExecState::Running,
                     started_at: at,

@@ -11,6 +11,7 @@ mod key;
 mod run;
 mod sandboxes;
 mod serve;
+mod shell;
 mod slow;
 mod token;
 mod websocket;

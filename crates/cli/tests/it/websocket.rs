@@ -32,20 +32,25 @@ impl WebSocket {
 
     /// Connects by such a socket to watch commands of a sandbox, with a token for it.
     pub(crate) fn watch_narrow(server: &Server, sandbox: &str, token: &str) -> Self {
-        Self::open(server, narrow(server), &format!("/dp/{sandbox}/v1/exec/ws"), token)
+        Self::upgrade_to(server, narrow(server), &format!("/dp/{sandbox}/v1/exec/ws"), token)
+    }
+
+    /// Connects to another path than that of executions, with this credential.
+    pub(crate) fn connect_to(server: &Server, path: &str, credential: &str) -> Self {
+        Self::upgrade_to(server, server.connect(), path, credential)
     }
 
     fn upgrade(server: &Server, stream: TcpStream) -> Self {
         let key = std::fs::read_to_string(server.data.path().join("admin.key")).unwrap();
-        Self::open(server, stream, "/ws", key.trim())
+        Self::upgrade_to(server, stream, "/ws", key.trim())
     }
 
-    fn open(server: &Server, mut stream: TcpStream, path: &str, credential: &str) -> Self {
+    fn upgrade_to(server: &Server, mut stream: TcpStream, path: &str, credential: &str) -> Self {
         let head = format!(
             "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {credential}\r\n\
              Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
              Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
-            server.address()
+            server.address(),
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -26,6 +26,7 @@ pub(super) fn code(error: &SandboxError) -> ErrorCode {
     match error {
         SandboxError::NotFound
         | SandboxError::ExecNotFound
+        | SandboxError::ShellNotFound
         | SandboxError::Refused(Refusal::Gone) => ErrorCode::NotFound,
         SandboxError::AlreadyExists | SandboxError::ExecExists | SandboxError::ExecEnded => {
             ErrorCode::Conflict
@@ -41,7 +42,9 @@ pub(super) fn code(error: &SandboxError) -> ErrorCode {
         SandboxError::OutputGone => ErrorCode::OutputGone,
         SandboxError::OutOfRange { .. } => ErrorCode::RangeNotSatisfiable,
         SandboxError::Invalid(_) => ErrorCode::InvalidRequest,
-        SandboxError::Unavailable(_) => ErrorCode::Unavailable,
+        SandboxError::Unavailable(_) | SandboxError::Refused(Refusal::TooManyShells) => {
+            ErrorCode::Unavailable
+        }
         SandboxError::Image(_) | SandboxError::BrokenOff | SandboxError::Store(_) => {
             ErrorCode::InternalError
         }

@@ -3,15 +3,11 @@
 //! One implementation in two spellings, that of the session protocol (`/v1/exec…`) and LangSmith's
 //! (`/execute…`). Whoever is cut off goes on at the byte where it was.
 
-mod conversation;
 mod events;
-mod from_wire;
+pub(super) mod from_wire;
 mod once;
 mod socket;
-mod stdin;
-mod text;
-mod to_wire;
-mod words;
+pub(super) mod to_wire;
 
 use model::capability::Capability;
 

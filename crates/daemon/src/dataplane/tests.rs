@@ -21,7 +21,7 @@ use crate::clock;
 use ground::Ground;
 
 /// Whoever adds a route adds its line, so that whoever reviews it sees what it needs.
-const ROUTES: [&str; 42] = [
+const ROUTES: [&str; 44] = [
     "GET /dp/{sandbox_id}/v1/access: a credential, by token",
     "POST /dp/{sandbox_id}/v1/exec: process, by token",
     "WS /dp/{sandbox_id}/v1/exec/ws: process in band, by token",
@@ -37,6 +37,8 @@ const ROUTES: [&str; 42] = [
     "POST /dp/{sandbox_id}/execute/stream/resume: process, by token or key",
     "POST /dp/{sandbox_id}/v1/execute/stream/resume: process, by token",
     "GET /dp/{sandbox_id}/v1/events: a credential, by token",
+    "WS /dp/{sandbox_id}/v1/shell/ws: shell:ro in band, by token",
+    "WS /dp/{sandbox_id}/ws: shell:ro in band, by token",
     "GET /dp/{sandbox_id}/files/{*path}: fs:ro, by token",
     "PUT /dp/{sandbox_id}/files/{*path}: fs:rw, by token",
     "DELETE /dp/{sandbox_id}/files/{*path}: fs:rw, by token",

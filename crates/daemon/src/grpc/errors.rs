@@ -87,7 +87,7 @@ pub(crate) fn of_exec(error: &SandboxError, exec: &str) -> Status {
     let named = [("exec_id", exec)];
     let message = error.to_string();
     match error {
-        SandboxError::NotFound | SandboxError::ExecNotFound => {
+        SandboxError::NotFound | SandboxError::ExecNotFound | SandboxError::ShellNotFound => {
             status(Reason::ExecNotFound, message, &named)
         }
         SandboxError::ExecExists => status(Reason::ExecIdAlreadyExists, message, &named),

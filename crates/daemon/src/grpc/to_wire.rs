@@ -256,7 +256,7 @@ fn kind(kind: &EventKind) -> (v1::EventType, Details) {
             let reason = format!("{} in {seconds} s", end_reason(cause));
             (Type::Unspecified, phase("ends_soon", reason))
         }
-        EventKind::ExecStarted { exec } => (Type::ExecStarted, started(exec)),
+        EventKind::ExecStarted { exec, shell: _ } => (Type::ExecStarted, started(exec)),
         EventKind::ExecEnded { exec, end } => {
             let Outcome { event, state, exit_code, error_code, error } = outcome(end);
             let details = v1::ExecEventDetails {

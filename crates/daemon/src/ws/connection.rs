@@ -22,9 +22,10 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::{
     book::{self, Book, Events},
+    end::End,
     health::Health,
     limits::{Rate, Strikes},
-    socket::{Gone, Socket, Step, Stream},
+    socket::{Socket, Step, Stream},
     telling,
 };
 use crate::{
@@ -71,7 +72,7 @@ pub(crate) async fn run(stream: Stream, given: Given) {
     let mut socket = Socket::new(stream).await;
     let end = connection.converse(&mut socket).await;
     tracing::debug!(key = %given.caller.key_id(), ?end, "connection ends");
-    tokio::join!(say_goodbye(socket, end), connection.linger(end));
+    tokio::join!(end.tell(socket), connection.linger(end));
 }
 
 struct Connection {
@@ -88,32 +89,8 @@ struct Connection {
     health: Health,
 }
 
-/// Why a connection ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Peer,
-    Closed(u16, &'static str),
-    Revoked,
-}
-
-impl From<Gone> for End {
-    fn from(gone: Gone) -> Self {
-        match gone {
-            Gone::Peer => Self::Peer,
-            Gone::Framing => Self::Closed(1002, "protocol error"),
-            Gone::NotUtf8 => Self::Closed(1007, "text is not UTF-8"),
-            Gone::TooBig => Self::Closed(1009, "message too big"),
-        }
-    }
-}
-
-async fn say_goodbye(socket: Socket, end: End) {
-    match end {
-        End::Peer => socket.hang_up().await,
-        End::Closed(code, reason) => socket.close(code, reason).await,
-        End::Revoked => socket.close(4401, "the key was revoked").await,
-    }
-}
+/// The key does not hold any more, nor does what was begun with it.
+const REVOKED: End = End::Closed(4401, "the key was revoked");
 
 impl Connection {
     async fn converse(&mut self, socket: &mut Socket) -> End {
@@ -130,7 +107,7 @@ impl Connection {
             }
             select! {
                 biased;
-                () = &mut revoked => return End::Revoked,
+                () = &mut revoked => return REVOKED,
                 () = &mut draining, if !is_draining => is_draining = true,
                 () = &mut closing, if !is_closing => {
                     is_closing = true;
@@ -284,10 +261,7 @@ impl Connection {
 
     /// Lets executions go on for the grace period without their client, then ends them.
     async fn linger(&mut self, end: End) {
-        let grace = match end {
-            End::Revoked => Duration::ZERO,
-            End::Peer | End::Closed(..) => self.settings.grace,
-        };
+        let grace = if end == REVOKED { Duration::ZERO } else { self.settings.grace };
         let mut over = pin!(sleep(grace));
         let mut closing = pin!(until(self.phase.clone(), |phase| *phase == Phase::Closing));
         let mut is_over = false;

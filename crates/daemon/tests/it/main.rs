@@ -32,6 +32,7 @@ mod sandboxed;
 mod scripted;
 mod secrets;
 mod served;
+mod shell;
 mod shutdown;
 mod support;
 mod tokens;

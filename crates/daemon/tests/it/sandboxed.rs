@@ -104,6 +104,7 @@ impl Sandboxed {
         let settings = sandboxes::Settings {
             node: "node_1".parse().unwrap(),
             folder,
+            screens: data.path().join("screens"),
             key: Key([7; 32]),
             defaults,
             prepared: 2,

@@ -129,15 +129,8 @@ impl Sandboxes {
             Some(exec) => exec,
             None => ExecId::from_random(random()?),
         };
-        // Before it is asked for, so that it is never taken for one that nobody watches.
-        let seat = self.shared.feeds(sandbox, tenant).map(|feeds| Seat::take(feeds.open(&exec)));
-        let request = Request::StartExec { exec: exec.clone(), spec: spec.clone(), when_stopped };
-        match self.shared.request(sandbox, request).await {
-            Ok(Some(transition)) => match (transition.started().cloned(), seat) {
-                (Some(exec), Some(seat)) => Ok(Attached::to(&self.shared, exec, seat)),
-                (Some(exec), None) => self.attach(tenant, sandbox, &exec.id).await,
-                (None, _) => Err(SandboxError::ExecExists),
-            },
+        match self.begin(tenant, sandbox, &exec, spec.clone(), when_stopped).await {
+            Ok(Some(attached)) => Ok(attached),
             Ok(None) | Err(SandboxError::ExecExists) => {
                 let attached = self.attach(tenant, sandbox, &exec).await?;
                 if attached.exec.spec == spec {
@@ -146,16 +139,52 @@ impl Sandboxes {
                     Err(SandboxError::ExecExists)
                 }
             }
-            Err(error) => {
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Starts a command and watches it. Nothing if it is so already.
+    pub(super) async fn begin(
+        &self,
+        tenant: &Tenant,
+        sandbox: &SandboxId,
+        exec: &ExecId,
+        spec: ExecSpec,
+        when_stopped: WhenStopped,
+    ) -> Result<Option<Attached>, SandboxError> {
+        // Before it is asked for, so that it is never taken for one that nobody watches.
+        let seat = self.shared.feeds(sandbox, tenant).map(|feeds| Seat::take(feeds.open(exec)));
+        let request = Request::StartExec { exec: exec.clone(), spec, when_stopped };
+        let recorded = self.shared.request(sandbox, request).await;
+        let started = recorded.map(|recorded| recorded.and_then(|it| it.started().cloned()));
+        match (started, seat) {
+            (Ok(Some(exec)), Some(seat)) => Ok(Some(Attached::to(&self.shared, exec, seat))),
+            (Ok(Some(exec)), None) => self.attach_any(tenant, sandbox, &exec.id).await.map(Some),
+            (not_started, seat) => {
                 drop(seat);
-                self.shared.forget_unreal(tenant, sandbox, &exec);
-                Err(error)
+                self.shared.forget_unreal(tenant, sandbox, exec);
+                not_started.map(|_nothing| None)
             }
         }
     }
 
-    /// Watches a command that was started before, running or not.
+    /// Watches a command that was started before, running or not. A shell is none: whoever may run
+    /// commands may not for that reason look over the shoulder of somebody, nor type for him.
     pub async fn attach(
+        &self,
+        tenant: &Tenant,
+        sandbox: &SandboxId,
+        exec: &ExecId,
+    ) -> Result<Attached, SandboxError> {
+        let attached = self.attach_any(tenant, sandbox, exec).await?;
+        match attached.exec.spec.shell {
+            None => Ok(attached),
+            Some(_) => Err(SandboxError::ExecNotFound),
+        }
+    }
+
+    /// Watches a command or a shell that was started before.
+    pub(super) async fn attach_any(
         &self,
         tenant: &Tenant,
         sandbox: &SandboxId,
@@ -179,6 +208,15 @@ impl Sandboxes {
 }
 
 impl Shared {
+    /// Opens the stdin of a command.
+    pub(super) async fn open_input(&self, exec: &Exec) -> Result<InputPipe, SandboxError> {
+        let (answer, input) = oneshot::channel();
+        let ask = Ask::Input { exec: exec.id.clone(), answer };
+        self.send(&exec.sandbox, ask).await?;
+        let input = input.await.map_err(|_gone| SandboxError::ExecEnded)?;
+        InputPipe::new(input.ok_or(SandboxError::ExecEnded)?)
+    }
+
     fn forget_unreal(&self, tenant: &Tenant, sandbox: &SandboxId, exec: &ExecId) {
         if let Some(feeds) = self.feeds(sandbox, tenant) {
             feeds.forget_unreal(exec);
@@ -240,13 +278,14 @@ impl Attached {
         Output::new(&self.shared, &self.exec, stream, from, self.flow.clone(), seat)
     }
 
+    /// Returns what is told of it while it runs.
+    pub(super) fn feed(&self) -> Option<&Arc<Feed>> {
+        self.seat.as_ref().map(|seat| &seat.feed)
+    }
+
     /// Opens its stdin.
     pub async fn input(&self) -> Result<InputPipe, SandboxError> {
-        let (answer, input) = oneshot::channel();
-        let ask = Ask::Input { exec: self.exec.id.clone(), answer };
-        self.shared.send(&self.exec.sandbox, ask).await?;
-        let input = input.await.map_err(|_gone| SandboxError::ExecEnded)?;
-        InputPipe::new(input.ok_or(SandboxError::ExecEnded)?)
+        self.shared.open_input(&self.exec).await
     }
 
     /// Nobody writes to its stdin any more.

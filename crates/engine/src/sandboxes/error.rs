@@ -20,6 +20,8 @@ pub enum SandboxError {
     ExecEnded,
     #[error("the output of the exec is not kept any more")]
     OutputGone,
+    #[error("no shell of this name runs in the sandbox")]
+    ShellNotFound,
     #[error(transparent)]
     Refused(Refusal),
     #[error("event {asked} is out of range: there are events {earliest} to {latest}")]
@@ -66,7 +68,8 @@ impl From<Refusal> for SandboxError {
             | Refusal::WrongPhase(_)
             | Refusal::Failed
             | Refusal::Gone
-            | Refusal::InUse => Self::Refused(refusal),
+            | Refusal::InUse
+            | Refusal::TooManyShells => Self::Refused(refusal),
         }
     }
 }

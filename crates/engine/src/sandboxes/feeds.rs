@@ -5,14 +5,17 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use isolate::supervisor::wire::{Stored, Wanted, Written};
 use model::{exec::ExecEnd, ids::ExecId};
 use tokio::sync::watch;
 
-use super::attach::{Extent, Flow, Stream, Usage};
+use super::{
+    attach::{Extent, Flow, Stream, Usage},
+    shells::Keeper,
+};
 
 /// The commands of a sandbox that run and are watched, or may be.
 #[derive(Debug, Default)]
@@ -88,6 +91,8 @@ pub(super) struct Feed {
     /// For how many of them it waits.
     pub(super) awaited: watch::Sender<usize>,
     readers: Mutex<Readers>,
+    /// Of a shell, once somebody keeps its screen.
+    pub(super) keeper: OnceLock<Arc<Keeper>>,
 }
 
 impl Default for Feed {
@@ -97,6 +102,7 @@ impl Default for Feed {
             attended: watch::Sender::new(0),
             awaited: watch::Sender::new(0),
             readers: Mutex::default(),
+            keeper: OnceLock::new(),
         }
     }
 }
@@ -126,6 +132,11 @@ impl Feed {
     /// Counts one more who watches. Returns its number.
     pub(super) fn attend(&self) -> u64 {
         self.attended.send_modify(|attended| *attended += 1);
+        self.number()
+    }
+
+    /// Returns the number of somebody who reads and does not count among those who watch.
+    pub(super) fn number(&self) -> u64 {
         let mut readers = self.readers();
         readers.last += 1;
         readers.last

@@ -140,6 +140,7 @@ impl Home {
         let settings = sandboxes::Settings {
             node: "node_1".parse().unwrap(),
             folder: self.folder(),
+            screens: self.data.path().join("screens"),
             key: Key([7; 32]),
             defaults,
             prepared: 2,

@@ -37,6 +37,7 @@ mod ports;
 #[cfg(test)]
 mod sandboxes;
 #[cfg(test)]
+mod shells;
 mod siblings;
 #[cfg(test)]
 mod slots;

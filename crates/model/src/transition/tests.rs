@@ -3,7 +3,10 @@ use std::collections::BTreeMap;
 use proptest::{prelude::*, sample::select};
 
 use super::*;
-use crate::{sandbox::WhenStopped, spec::ExecSpec};
+use crate::{
+    sandbox::{MOST_SHELLS, WhenStopped},
+    spec::ExecSpec,
+};
 
 /// Something that may happen to a sandbox at any moment.
 #[derive(Clone, Debug)]
@@ -248,6 +251,59 @@ proptest! {
         prop_assert_eq!(history.sandbox.life.phase, Phase::Terminated);
         prop_assert!(history.sandbox.life.end.is_some());
     }
+}
+
+fn start_shell(exec: &str, shell: &str) -> Step {
+    Step::Ask(Request::StartExec {
+        exec: exec.parse().unwrap(),
+        spec: ExecSpec { shell: Some(shell.parse().unwrap()), ..ExecSpec::default() },
+        when_stopped: WhenStopped::Refuse,
+    })
+}
+
+#[test]
+fn a_name_is_one_shells_until_that_has_ended() {
+    let shells = |history: &History| -> Vec<(String, String)> {
+        let shells = history.sandbox.life.shells.iter();
+        shells.map(|(name, exec)| (name.to_string(), exec.to_string())).collect()
+    };
+    let pair = |name: &str, exec: &str| (name.to_owned(), exec.to_owned());
+    let exited = |exec: &str| {
+        let (exec, exit) = (exec.parse().unwrap(), Exit::Code(0));
+        Step::See(Observation::ExecExited { exec, exit })
+    };
+    let begun = || {
+        vec![
+            Step::See(Observation::Ready),
+            start_shell("exec-1", "one"),
+            start_shell("exec-2", "one"),
+            start_shell("exec-3", "two"),
+            start("exec-4"),
+        ]
+    };
+    let history = History::of(begun());
+    assert_eq!(shells(&history), [pair("one", "exec-1"), pair("two", "exec-3")]);
+    assert_eq!(history.execs.len(), 3);
+    let mut again = begun();
+    again.extend([exited("exec-1"), start_shell("exec-5", "one"), exited("exec-3")]);
+    assert_eq!(shells(&History::of(again)), [pair("one", "exec-5")]);
+    let mut stopped = begun();
+    stopped.push(Step::Ask(Request::Stop(SuspendReason::Requested)));
+    stopped.push(Step::See(Observation::Stopped));
+    assert_eq!(shells(&History::of(stopped)), []);
+}
+
+#[test]
+fn there_is_room_for_so_many_shells_and_those_that_are_there_can_be_joined() {
+    let mut steps = vec![Step::See(Observation::Ready)];
+    steps.extend((0..MOST_SHELLS).map(|n| start_shell(&format!("exec-{n}"), &n.to_string())));
+    let history = History::of(steps);
+    let ask = |shell: &str| match start_shell("exec-more", shell) {
+        Step::Ask(request) => history.sandbox.life.decide(&request),
+        Step::See(_) => unreachable!(),
+    };
+    assert_eq!(ask("0"), Ok(Verdict::AlreadySo));
+    assert_eq!(ask("more"), Err(Refusal::TooManyShells));
 }
 
 fn phases(history: &History) -> Vec<Phase> {

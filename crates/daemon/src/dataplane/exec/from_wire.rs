@@ -6,14 +6,16 @@ use api::{
     errors::ErrorCode,
     exec::{Command, OnFull as AskedOnFull, Start, Stdin},
     langsmith::{Execute, RunConfig},
+    shell,
 };
+use engine::sandboxes::shells::ShellSpec;
 use model::{
     ids::ExecId,
     spec::{ExecSpec, Input, OnFull, TerminalSize, Variables},
 };
 use rustix::process::Signal;
 
-use crate::http::problem::ApiError;
+use crate::{dataplane::conversation::session, http::problem::ApiError};
 
 /// What texts for a shell are run with.
 const SHELL: &str = "/bin/sh";
@@ -40,7 +42,7 @@ fn invalid(message: impl Into<String>) -> ApiError {
 }
 
 /// Returns the id that a caller gave a command.
-pub(super) fn exec_id(text: Option<&str>) -> Result<Option<ExecId>, ApiError> {
+pub(in crate::dataplane) fn exec_id(text: Option<&str>) -> Result<Option<ExecId>, ApiError> {
     text.map(|text| text.parse::<ExecId>().map_err(|error| invalid(error.to_string()))).transpose()
 }
 
@@ -77,6 +79,7 @@ pub(super) fn exec(start: &Start) -> Result<ExecSpec, ApiError> {
         unattended,
         readable: limit("ttl_seconds", start.ttl_seconds)?,
         on_full: on_full(start.on_full),
+        shell: None,
     })
 }
 
@@ -126,6 +129,32 @@ pub(super) fn execute(asked: &Execute) -> Result<ExecSpec, ApiError> {
         unattended: if asked.kill_on_disconnect { Some(Duration::ZERO) } else { idle },
         readable: if asked.ttl_seconds.is_none() { Some(TTL) } else { ttl },
         on_full: OnFull::Wait,
+        shell: None,
+    })
+}
+
+/// Returns a shell as it is to be started, if it is not there.
+pub(in crate::dataplane) fn shell(start: &shell::Start) -> Result<ShellSpec, ApiError> {
+    let size = match (start.rows, start.cols) {
+        (None, None) => None,
+        (Some(rows), Some(cols)) => {
+            Some(session::size(rows, cols).ok_or_else(|| invalid(session::WRONG_SIZE))?)
+        }
+        _ => return Err(invalid("rows and cols go together")),
+    };
+    Ok(ShellSpec {
+        command: match &start.command {
+            None => Vec::new(),
+            Some(Command::Text(text)) => vec![SHELL.to_owned(), "-c".to_owned(), text.clone()],
+            Some(Command::Arguments(arguments)) if arguments.is_empty() => {
+                return Err(invalid("command is empty"));
+            }
+            Some(Command::Arguments(arguments)) => arguments.clone(),
+        },
+        working_directory: directory(start.cwd.as_deref())?,
+        env: variables(start.env.clone())?,
+        user: start.user.clone(),
+        size,
     })
 }
 
@@ -182,7 +211,7 @@ fn variables(asked: Variables) -> Result<Variables, ApiError> {
 }
 
 /// Returns the number of a signal that clients may send.
-pub(super) fn signal(name: &str) -> Option<i32> {
+pub(in crate::dataplane) fn signal(name: &str) -> Option<i32> {
     let name = name.strip_prefix("SIG").unwrap_or(name);
     let rows = [
         ("HUP", Signal::HUP),

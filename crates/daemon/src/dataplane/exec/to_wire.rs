@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::clock;
 
 /// Says how a command ended.
-pub(super) fn exit(end: &ExecEnd, usage: Option<attach::Usage>) -> Exit {
+pub(in crate::dataplane) fn exit(end: &ExecEnd, usage: Option<attach::Usage>) -> Exit {
     let told = |reason, message: Option<String>| Exit {
         exit_code: None,
         signal: None,
@@ -57,13 +57,13 @@ fn usage(usage: attach::Usage) -> Usage {
 }
 
 /// What LangSmith's clients are told of an end: a code, or an error of this type.
-pub(super) enum Told {
+pub(in crate::dataplane) enum Told {
     Code { code: i32, signal: Option<String> },
     Error { kind: &'static str, message: String },
 }
 
 /// Says how a command ended as a shell would, which has a number for every end that it knows.
-pub(super) fn told(end: &ExecEnd) -> Told {
+pub(in crate::dataplane) fn told(end: &ExecEnd) -> Told {
     match end {
         ExecEnd::Exited(how) | ExecEnd::ExitedCut { exit: how, .. } => match how {
             execution::Exit::Code(code) => Told::Code { code: *code, signal: None },

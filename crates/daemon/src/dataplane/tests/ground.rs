@@ -133,6 +133,7 @@ impl Ground {
         let settings = sandboxes::Settings {
             node: "node_1".parse().unwrap(),
             folder,
+            screens: data.path().join("screens"),
             key: Key([7; 32]),
             defaults: Defaults::default(),
             prepared: 0,

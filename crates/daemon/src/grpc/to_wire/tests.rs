@@ -21,6 +21,7 @@ fn life(phase: Phase) -> Life {
         standing_since: Timestamp::from_millis(2500),
         last_used_at: Timestamp::from_millis(3000),
         running: BTreeMap::new(),
+        shells: BTreeMap::new(),
         suspended_for: None,
         failure: None,
         end: None,
@@ -136,7 +137,7 @@ fn every_event_is_told_with_its_type_state_and_details() {
             "EVENT_TYPE_UNSPECIFIED SANDBOX_STATE_READY phase(ends_soon|||hard_ttl in 60 s)",
         ),
         (
-            EventKind::ExecStarted { exec: exec_id() },
+            EventKind::ExecStarted { exec: exec_id(), shell: None },
             Active,
             "EXEC_STARTED SANDBOX_STATE_READY exec(exec-1|0|EXEC_STATE_RUNNING||)",
         ),

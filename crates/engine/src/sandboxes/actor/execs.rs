@@ -15,7 +15,7 @@ use model::{
 };
 
 use super::{Actor, Presence};
-use crate::sandboxes::{SandboxError, attach::minding, command};
+use crate::sandboxes::{SandboxError, attach::minding, command, shells};
 
 /// What the supervisor has told since it was connected to.
 #[derive(Debug, Default)]
@@ -157,6 +157,7 @@ impl Actor {
         if waits || exec.spec.unattended.is_some() {
             minding::begin(&self.shared, exec, &feed);
         }
+        shells::keep_if_shell(&self.shared, exec, &feed);
         let keep = self.shared.settings.defaults.output.as_bytes();
         let start = match command::start(&self.sandbox, exec.id.as_str(), &exec.spec, keep) {
             Ok(start) => start,

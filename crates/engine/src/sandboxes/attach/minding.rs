@@ -13,7 +13,7 @@ use model::{
 };
 use tokio::{select, sync::watch, time::sleep};
 
-use crate::sandboxes::{Shared, actor::Ask, feeds::Feed};
+use crate::sandboxes::{Shared, actor::Ask, feeds::Feed, shells};
 
 /// How long what somebody wanted to read is kept for it after it has gone.
 const COMES_BACK: Duration = Duration::from_mins(1);
@@ -46,6 +46,9 @@ pub(in crate::sandboxes) fn begin_again(
         // Without its record it is not known how long it may be left alone.
         let Ok(Some(found)) = store.exec(&tenant, &exec).await else { return };
         let mut exec = found.exec;
+        if let Some(shared) = weak.upgrade() {
+            shells::keep_if_shell(&shared, &exec, &feed);
+        }
         exec.spec.unattended = exec.spec.unattended.map(|unattended| unattended.max(RECOVERS));
         mind(weak, exec, feed).await;
     });
@@ -118,7 +121,10 @@ async fn cancel(shared: &Weak<Shared>, exec: &Exec) {
 }
 
 /// Waits for a value that will do. If nobody is left to send one, it is never there.
-async fn until<T>(receiver: &mut watch::Receiver<T>, will_do: impl FnMut(&T) -> bool) {
+pub(in crate::sandboxes) async fn until<T>(
+    receiver: &mut watch::Receiver<T>,
+    will_do: impl FnMut(&T) -> bool,
+) {
     if receiver.wait_for(will_do).await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -50,7 +50,7 @@ pub enum Part {
 }
 
 impl Output {
-    pub(super) fn new(
+    pub(in crate::sandboxes) fn new(
         shared: &Arc<Shared>,
         exec: &Exec,
         stream: Stream,

@@ -1,14 +1,20 @@
-//! A WebSocket whose client watches one command.
+//! A WebSocket whose client watches one command, or has joined a shell.
 //!
 //! One task does it all. While the client does not take what it was sent, no more is read for it; and
 //! while the command does not read what was sent to it, nothing more is taken from the client.
+
+pub(super) mod session;
+mod stdin;
+mod text;
+pub(super) mod words;
 
 use std::{future::poll_fn, pin::pin, sync::Arc};
 
 use api::errors::ErrorCode;
 use engine::sandboxes::{
     SandboxError,
-    attach::{Attached, Output, Stream},
+    attach::{Attached, Output, Part, Stream},
+    shells::{Painting, Resized, Shell, ShellTerminal},
 };
 use model::spec::{OnFull, TerminalSize};
 use tokio::{
@@ -18,41 +24,18 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::Message;
 
-use super::{stdin::Stdin, words::Words};
 use crate::{
     http::App,
     serve::{Phase, Settings},
     ws::{
         connection::until,
+        end::End,
         health::Health,
-        socket::{Gone, Socket, Step},
+        socket::{Socket, Step},
     },
 };
-
-/// Why a connection ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    Peer,
-    Closed(u16, &'static str),
-}
-
-impl From<Gone> for End {
-    fn from(gone: Gone) -> Self {
-        match gone {
-            Gone::Peer => Self::Peer,
-            Gone::Framing => Self::Closed(1002, "protocol error"),
-            Gone::NotUtf8 => Self::Closed(1007, "text is not UTF-8"),
-            Gone::TooBig => Self::Closed(1009, "message too big"),
-        }
-    }
-}
-
-pub(super) async fn say_goodbye(socket: Socket, end: End) {
-    match end {
-        End::Peer => socket.hang_up().await,
-        End::Closed(code, reason) => socket.close(code, reason).await,
-    }
-}
+use stdin::Stdin;
+use words::Words;
 
 /// What a client wants of the command that it watches.
 pub(super) enum Wish {
@@ -76,6 +59,15 @@ pub(super) trait Listener {
     /// Takes one message.
     async fn hear(&mut self, message: &str, socket: &mut Socket) -> Heard;
 
+    /// Takes a binary message, which is input.
+    fn hear_bytes(&mut self, bytes: Vec<u8>, socket: &mut Socket) -> Heard;
+
+    /// Returns whether input is taken from it.
+    fn may_write(&self) -> bool;
+
+    /// Says now and then what it has done.
+    fn report(&mut self);
+
     /// Returns when something has to be said or done by itself: a warning, or the end.
     async fn wait(&mut self) -> Due;
 
@@ -94,12 +86,23 @@ pub(super) struct Conversation {
     pub(super) attached: Attached,
     pub(super) words: Words,
     outputs: Outputs,
+    /// Of a shell.
+    terminal: Option<Terminal>,
     stdin: Stdin,
     settings: Arc<Settings>,
     phase: watch::Receiver<Phase>,
     /// What is said when the server ends.
     restarting: u16,
 }
+
+/// The terminal of a shell, as the client knows it.
+struct Terminal {
+    shell: ShellTerminal,
+    size: TerminalSize,
+}
+
+/// EOF, as people type it.
+const END_OF_INPUT: &[u8] = b"\x04";
 
 /// Both streams, each until it has come to its end.
 struct Outputs {
@@ -128,6 +131,7 @@ impl Conversation {
             attached,
             words,
             outputs,
+            terminal: None,
             stdin: Stdin::default(),
             settings: Arc::clone(&app.settings),
             phase: app.phase.clone(),
@@ -139,6 +143,46 @@ impl Conversation {
     pub(super) async fn run(&mut self, socket: &mut Socket, listener: &mut impl Listener) -> End {
         let pid = self.attached.started().await;
         self.words.started(socket, self.attached.id().as_str(), pid);
+        self.go_on(socket, listener).await
+    }
+
+    /// Shows a shell that was joined, from this byte on or as it is, and does what the client has
+    /// wanted before; then tells everything until it is over or the client is gone.
+    pub(super) async fn run_shell(
+        app: &App,
+        shell: Shell,
+        (words, from): (Words, Option<u64>),
+        first: Option<Wish>,
+        socket: &mut Socket,
+        listener: &mut impl Listener,
+    ) -> End {
+        let Shell { mut attached, terminal } = shell;
+        let pid = attached.started().await;
+        let painting = terminal.paint().await.ok();
+        let size = painting.as_ref().map(|it| it.size).or(attached.exec().spec.terminal);
+        let size = size.unwrap_or(TerminalSize::USUAL);
+        words::joined(socket, attached.exec(), pid, size, listener.may_write());
+        let [stdout, _] = attached.flow().extents;
+        // Of one that has just ended there is nothing to show but its end.
+        let by_now = painting.as_ref().map_or(stdout.end, |painting| painting.at);
+        if from.is_some_and(|from| from > stdout.end.max(by_now)) {
+            words.error(socket, ErrorCode::InvalidRequest, "stdout_offset is beyond the output");
+            return End::Closed(4400, "beyond the output");
+        }
+        if let (None, Some(painting)) = (from, &painting) {
+            words.screen(socket, painting);
+        }
+        let from = [from.unwrap_or(by_now), 0];
+        let mut conversation = Self::new(app, attached, words, from, OnFull::Drop);
+        conversation.terminal = Some(Terminal { shell: terminal, size });
+        if let Some(wish) = first {
+            let done = conversation.grant(wish).await;
+            conversation.note_input(done);
+        }
+        conversation.go_on(socket, listener).await
+    }
+
+    async fn go_on(&mut self, socket: &mut Socket, listener: &mut impl Listener) -> End {
         match self.converse(socket, listener).await {
             Ok(end) | Err(Broken::End(end)) => end,
             // How it ended is known all the same.
@@ -169,6 +213,7 @@ impl Conversation {
         while !self.outputs.are_over() {
             let has_room = socket.has_room();
             let may_read = !self.stdin.is_full();
+            let at = self.outputs.at();
             select! {
                 biased;
                 () = &mut draining => return Ok(End::Closed(self.restarting, "restarting")),
@@ -187,12 +232,23 @@ impl Conversation {
                 }
                 told = self.outputs.next(), if has_room => {
                     let (stream, part) = told?;
+                    let is_gap = matches!(part, Part::Gap { .. });
                     self.words.part(socket, stream, part);
+                    if is_gap {
+                        self.show_anew(socket).await;
+                    }
+                }
+                resized = next_size(self.terminal.as_ref(), at), if has_room => {
+                    words::resized(socket, resized);
+                    if let Some(terminal) = &mut self.terminal {
+                        terminal.size = resized.size;
+                    }
                 }
                 _ = tick.tick() => {
                     if !may_read {
                         health.excuse(&self.settings.timing);
                     }
+                    listener.report();
                     if let Err(reason) = health.check(&self.settings.timing, socket) {
                         return Ok(End::Closed(4408, reason));
                     }
@@ -213,7 +269,7 @@ impl Conversation {
     ) -> Result<(), Broken> {
         let heard = match message {
             Message::Text(text) => listener.hear(&text, socket).await,
-            Message::Binary(bytes) => Heard::Wish(Wish::Input(bytes.to_vec())),
+            Message::Binary(bytes) => listener.hear_bytes(bytes.to_vec(), socket),
             Message::Close(_) => Heard::End(End::Peer),
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Heard::Nothing,
         };
@@ -229,14 +285,29 @@ impl Conversation {
     }
 
     async fn grant(&mut self, wish: Wish) -> Result<(), SandboxError> {
-        match wish {
-            Wish::Input(bytes) => self.stdin.push(&bytes),
-            Wish::CloseInput => self.stdin.close(),
-            Wish::Resize(size) => self.stdin.resize(&self.attached, size).await?,
-            Wish::Signal(signal) => self.attached.signal(signal).await?,
-            Wish::Kill => self.attached.cancel().await?,
+        match (wish, &self.terminal) {
+            (Wish::Input(bytes), _) => self.stdin.push(&bytes),
+            // Others may write to it after this one.
+            (Wish::CloseInput, Some(_)) => self.stdin.push(END_OF_INPUT),
+            (Wish::CloseInput, None) => self.stdin.close(),
+            (Wish::Resize(size), Some(terminal)) => terminal.shell.resize(size),
+            (Wish::Resize(size), None) => self.stdin.resize(&self.attached, size).await?,
+            (Wish::Signal(signal), _) => self.attached.signal(signal).await?,
+            (Wish::Kill, _) => self.attached.cancel().await?,
         }
         Ok(())
+    }
+
+    /// After bytes that are missing nothing fits what the client shows: it is shown a shell anew.
+    async fn show_anew(&mut self, socket: &mut Socket) {
+        let Some(terminal) = &mut self.terminal else { return };
+        // One that has ended meanwhile has nothing more to show than what is still told of it.
+        if let Ok(painting) = terminal.shell.paint().await {
+            self.words.screen(socket, &painting);
+            terminal.size = painting.size;
+            let Painting { at, .. } = *painting;
+            self.outputs.stdout = Some(self.attached.output(Stream::Stdout, at, OnFull::Drop));
+        }
     }
 
     /// A command that is over takes nothing more, and its end is told anyway.
@@ -265,13 +336,18 @@ impl Outputs {
         self.stdout.is_none() && self.stderr.is_none()
     }
 
+    /// Returns the place of the next byte of stdout.
+    fn at(&self) -> u64 {
+        self.stdout.as_ref().map_or(u64::MAX, Output::at)
+    }
+
     /// Returns the next part of either stream. May be dropped and called again.
-    async fn next(&mut self) -> Result<(Stream, engine::sandboxes::attach::Part), SandboxError> {
+    async fn next(&mut self) -> Result<(Stream, Part), SandboxError> {
         let (stream, part) = select! {
             part = next(&mut self.stdout) => (Stream::Stdout, part?),
             part = next(&mut self.stderr) => (Stream::Stderr, part?),
         };
-        if matches!(part, engine::sandboxes::attach::Part::End { .. }) {
+        if matches!(part, Part::End { .. }) {
             match stream {
                 Stream::Stdout => self.stdout = None,
                 Stream::Stderr => self.stderr = None,
@@ -281,9 +357,19 @@ impl Outputs {
     }
 }
 
-async fn next(
-    output: &mut Option<Output>,
-) -> Result<engine::sandboxes::attach::Part, SandboxError> {
+/// Waits until the terminal has another size than the client knows, and the client was told all that
+/// was written before.
+async fn next_size(terminal: Option<&Terminal>, at: u64) -> Resized {
+    let Some(Terminal { shell, size }) = terminal else { return std::future::pending().await };
+    let resized = shell.resized(*size).await;
+    if resized.at > at {
+        // It is looked at again after the next part.
+        return std::future::pending().await;
+    }
+    resized
+}
+
+async fn next(output: &mut Option<Output>) -> Result<Part, SandboxError> {
     match output {
         Some(output) => output.next().await,
         None => std::future::pending().await,

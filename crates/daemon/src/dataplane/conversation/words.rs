@@ -4,41 +4,49 @@ use std::borrow::Cow;
 
 use api::{
     errors::ErrorCode,
-    exec::{Chunk, Encoding, ServerFrame},
+    exec::{Chunk, Encoding, Screen, ServerFrame, ShellReady},
     langsmith,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use bytes::{BufMut as _, BytesMut};
-use engine::sandboxes::attach::{Part, Stream, Usage};
-use model::exec::ExecEnd;
+use engine::sandboxes::{
+    attach::{Part, Stream, Usage},
+    shells::{Painting, Resized},
+};
+use model::{
+    exec::{Exec, ExecEnd},
+    spec::TerminalSize,
+};
 use serde::Serialize;
 
-use super::{
-    text::{Piece, Text, same_length},
-    to_wire::{self, Told},
+use super::text::{Piece, Text, same_length};
+use crate::{
+    dataplane::exec::to_wire::{self, Told},
+    ws::socket::Socket,
 };
-use crate::ws::socket::Socket;
 
 /// How a client is spoken to.
 #[derive(Debug)]
-pub(super) enum Words {
+pub(in crate::dataplane) enum Words {
     Session { encoding: Encoding, texts: [Text; 2] },
     LangSmith { texts: [Text; 2] },
 }
 
 impl Words {
-    pub(super) fn session(encoding: Encoding) -> Self {
+    pub(in crate::dataplane) fn session(encoding: Encoding) -> Self {
         Self::Session { encoding, texts: Default::default() }
     }
 
-    pub(super) fn langsmith() -> Self {
+    pub(in crate::dataplane) fn langsmith() -> Self {
         Self::LangSmith { texts: Default::default() }
     }
 
     /// Says that the command is there.
-    pub(super) fn started(&self, socket: &mut Socket, id: &str, pid: Option<u32>) {
+    pub(in crate::dataplane) fn started(&self, socket: &mut Socket, id: &str, pid: Option<u32>) {
         match self {
-            Self::Session { .. } => queue(socket, &ServerFrame::Ready { exec_id: id, pid }),
+            Self::Session { .. } => {
+                queue(socket, &ServerFrame::Ready { exec_id: id, pid, shell: None });
+            }
             Self::LangSmith { .. } => {
                 let pid = pid.unwrap_or_default();
                 queue(socket, &langsmith::ServerFrame::Started { command_id: id, pid });
@@ -46,8 +54,33 @@ impl Words {
         }
     }
 
+    /// Shows what the terminal of a shell does.
+    pub(in crate::dataplane) fn screen(&self, socket: &mut Socket, painting: &Painting) {
+        let Painting { size, at, lost, text } = painting;
+        let screen = |data, encoding| Screen {
+            data,
+            offset: *at,
+            rows: size.rows,
+            cols: size.columns,
+            encoding,
+            lost: *lost,
+        };
+        let frame = match self {
+            Self::Session { encoding: Encoding::Binary, .. } => {
+                return socket.queue_bytes(binary(SCREEN, *at, text.as_bytes()));
+            }
+            Self::Session { encoding: Encoding::Base64, .. } => {
+                screen(Cow::Owned(BASE64.encode(text)), Some(Encoding::Base64))
+            }
+            Self::Session { encoding: Encoding::Text, .. } | Self::LangSmith { .. } => {
+                screen(Cow::Borrowed(text), None)
+            }
+        };
+        queue(socket, &ServerFrame::Screen(frame));
+    }
+
     /// Tells a part of a stream.
-    pub(super) fn part(&mut self, socket: &mut Socket, stream: Stream, part: Part) {
+    pub(in crate::dataplane) fn part(&mut self, socket: &mut Socket, stream: Stream, part: Part) {
         match part {
             Part::Bytes { at, bytes } => self.bytes(socket, stream, at, bytes),
             Part::Gap { at, length } => {
@@ -64,7 +97,11 @@ impl Words {
     fn bytes(&mut self, socket: &mut Socket, stream: Stream, at: u64, bytes: Vec<u8>) {
         match self {
             Self::Session { encoding: Encoding::Binary, .. } => {
-                socket.queue_bytes(binary(stream, at, &bytes));
+                let kind = match stream {
+                    Stream::Stdout => STDOUT,
+                    Stream::Stderr => STDERR,
+                };
+                socket.queue_bytes(binary(kind, at, &bytes));
             }
             Self::Session { encoding: Encoding::Base64, .. } => {
                 queue_piece(socket, stream, Piece::Bytes { at, bytes });
@@ -99,7 +136,7 @@ impl Words {
     }
 
     /// Says how it ended.
-    pub(super) fn ended(&self, socket: &mut Socket, end: &ExecEnd, usage: Usage) {
+    pub(in crate::dataplane) fn ended(&self, socket: &mut Socket, end: &ExecEnd, usage: Usage) {
         match self {
             Self::Session { .. } => {
                 queue(socket, &ServerFrame::Exit(to_wire::exit(end, Some(usage))));
@@ -114,7 +151,7 @@ impl Words {
     }
 
     /// Says what went wrong.
-    pub(super) fn error(&self, socket: &mut Socket, code: ErrorCode, message: &str) {
+    pub(in crate::dataplane) fn error(&self, socket: &mut Socket, code: ErrorCode, message: &str) {
         match self {
             Self::Session { .. } => error(socket, code, message),
             Self::LangSmith { .. } => {
@@ -128,8 +165,28 @@ impl Words {
     }
 }
 
+/// Says that the client has joined a shell.
+pub(in crate::dataplane) fn joined(
+    socket: &mut Socket,
+    exec: &Exec,
+    pid: Option<u32>,
+    size: TerminalSize,
+    can_write: bool,
+) {
+    let name = exec.spec.shell.as_ref().map(model::ids::ShellName::as_str).unwrap_or_default();
+    let (rows, cols) = (size.rows, size.columns);
+    let shell = Some(ShellReady { name, rows, cols, can_write });
+    queue(socket, &ServerFrame::Ready { exec_id: exec.id.as_str(), pid, shell });
+}
+
+/// Says that the terminal of a shell has another size.
+pub(in crate::dataplane) fn resized(socket: &mut Socket, Resized { size, at }: Resized) {
+    let (rows, cols) = (size.rows, size.columns);
+    queue(socket, &ServerFrame::Resize { rows, cols, offset: at });
+}
+
 /// Says what went wrong, in the words of the session protocol.
-pub(super) fn error(socket: &mut Socket, code: ErrorCode, message: &str) {
+pub(in crate::dataplane) fn error(socket: &mut Socket, code: ErrorCode, message: &str) {
     let retryable = code.is_retryable();
     queue(socket, &ServerFrame::Error { code: code.wire_name(), message, retryable });
 }
@@ -175,18 +232,20 @@ fn queue_langsmith(socket: &mut Socket, stream: Stream, piece: Piece) {
     queue(socket, &frame);
 }
 
-fn binary(stream: Stream, at: u64, bytes: &[u8]) -> bytes::Bytes {
+/// The first byte of a binary message, which says what it is.
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const SCREEN: u8 = 3;
+
+fn binary(kind: u8, at: u64, bytes: &[u8]) -> bytes::Bytes {
     let mut frame = BytesMut::with_capacity(9 + bytes.len());
-    frame.put_u8(match stream {
-        Stream::Stdout => 1,
-        Stream::Stderr => 2,
-    });
+    frame.put_u8(kind);
     frame.put_u64(at);
     frame.extend_from_slice(bytes);
     frame.freeze()
 }
 
-pub(super) fn queue(socket: &mut Socket, frame: &impl Serialize) {
+pub(in crate::dataplane) fn queue(socket: &mut Socket, frame: &impl Serialize) {
     match serde_json::to_string(frame) {
         Ok(text) => socket.queue(text),
         Err(error) => tracing::error!(%error, "cannot write a frame"),

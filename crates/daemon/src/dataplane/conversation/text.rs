@@ -2,7 +2,7 @@
 
 /// One stream, piece by piece.
 #[derive(Debug, Default)]
-pub(super) struct Text {
+pub(in crate::dataplane) struct Text {
     /// The start of a character whose end has not come yet: at most three bytes.
     tail: Vec<u8>,
 }
