@@ -12,7 +12,9 @@ const OBSERVERS: usize = 200;
 fn join(keeper: &Keeper, sandbox: &str, token: &str) -> WebSocket {
     let path = format!("/dp/{sandbox}/v1/shell/ws");
     let mut socket = WebSocket::connect_to(keeper, &path, token);
-    socket.send(&json!({"type": "start", "name": "work"}));
+    // One that says nothing by itself, so that what comes is what was asked for.
+    let command = ["/bin/sh", "-c", "PS1= exec sh"];
+    socket.send(&json!({"type": "start", "name": "work", "command": command}));
     socket
 }
 
@@ -42,7 +44,7 @@ fn two_hundred_see_the_same_screen_also_of_the_next_server_and_change_no_byte_of
     let (_, watching) = mint(&keeper, "shell:ro");
     let mut writer = join(&keeper, &sandbox, &writing);
     assert_eq!(writer.until("ready")["can_write"], true);
-    let draw = "stty -echo; PS1=; trap 'echo hit' INT; seq 1 5000; \
+    let draw = "stty -echo; trap 'echo hit' INT; seq 1 5000; \
         printf '\\033[2J\\033[5;9Hdr''awn \\033[32mgr\\303\\274n\\033[?25l\\033[3;20r\\033[9;2H'\n";
     writer.send(&json!({"type": "stdin", "data": draw}));
     let mut drawn = String::new();
