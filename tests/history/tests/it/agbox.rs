@@ -36,7 +36,7 @@ pub(crate) fn event(sandbox: &str, event: &model::event::Event) -> Event {
         snapshot: false,
     };
     match &event.kind {
-        EventKind::ExecStarted { exec } => shown.exec = Some(exec.as_str().to_owned()),
+        EventKind::ExecStarted { exec, .. } => shown.exec = Some(exec.as_str().to_owned()),
         EventKind::ExecEnded { exec, end } => {
             shown.exec = Some(exec.as_str().to_owned());
             (shown.exit_code, shown.loss) = end_of(end);
