@@ -37,12 +37,9 @@ const KEY: &str = "x";
 /// A server takes 256 connections from one address.
 const FROM_ONE_ADDRESS: usize = 250;
 
-/// Where a shell is, and what opens it. Until there is a socket for shells, these are commands with a
-/// terminal, and the row says so; `/v1/shell/ws` takes the scope `shell`, and a name in the place of
-/// `tty`.
-const PATH: &str = "/v1/exec/ws";
-const SCOPE: &str = "process";
-const WHAT: &str = "commands with a terminal";
+/// Where a shell is, and what opens it.
+const PATH: &str = "/v1/shell/ws";
+const SCOPE: &str = "shell";
 const PROMPT: &str = "ready>";
 
 fn start() -> Value {
@@ -50,7 +47,6 @@ fn start() -> Value {
         "type": "start",
         "command": ["/bin/bash", "--norc", "--noprofile", "-i"],
         "env": {"PS1": PROMPT, "TERM": "dumb"},
-        "tty": {"rows": 24, "cols": 80},
     })
 }
 
@@ -70,7 +66,7 @@ async fn type_in_many(name: &str, server: &Server) -> anyhow::Result<Row> {
         .try_collect()
         .await?;
     server.settle().await?;
-    let mut row = Row::new(&format!("{name}, {SHELLS} {WHAT}"), "–", Bar::P99Within(20.0));
+    let mut row = Row::new(&format!("{name}, {SHELLS} open"), "–", Bar::P99Within(20.0));
     let begin = Instant::now() + EVERY;
     let end = begin + EVERY * u32::try_from(KEYS + 1)?;
     let mut due = (0..).map(|index| begin + EVERY * index / u32::try_from(SHELLS).unwrap_or(1));

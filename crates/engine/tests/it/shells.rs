@@ -182,3 +182,17 @@ async fn of_many_wishes_for_a_size_the_last_counts() {
     assert_eq!(large, TerminalSize { rows: 65, columns: 1000 });
     server.end().await;
 }
+
+/// Whoever sits at a terminal that is taken away is hung up on: shells do not hear that they are to end.
+#[tokio::test]
+async fn a_shell_ends_at_once_when_its_sandbox_is_stopped() {
+    let home = Home::new();
+    let server = home.start().await;
+    let sandbox = server.ready().await;
+    let mut shell = start(&server, &sandbox, "one").await;
+    until(&shell, "$ ").await;
+    server.sandboxes.stop(&tenant(), sandbox.id.as_str()).await.unwrap();
+    let ended = timeout(PATIENCE, shell.attached.ended()).await.unwrap().unwrap();
+    // Otherwise it would have been killed in the end.
+    assert_eq!(ended.0, ExecEnd::Exited(Exit::Signal(1)));
+}

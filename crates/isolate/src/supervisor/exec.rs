@@ -42,6 +42,7 @@ pub(super) struct Exec {
     /// A signal that came before it had become the command.
     waiting: Option<(Signal, Whom)>,
     input: Option<OwnedFd>,
+    has_terminal: bool,
     stdout: Output,
     stderr: Output,
     /// A step that broke. It has a process all the same, which is waited for.
@@ -108,6 +109,7 @@ impl Exec {
             words: Some(words),
             waiting: None,
             input: ours.input,
+            has_terminal: start.terminal.is_some(),
             stdout,
             stderr,
             broken: None,
@@ -259,6 +261,13 @@ impl Exec {
             Whom::Group => kill_process_group(pid, signal),
             Whom::All => place.signal_all(self.leaf, pid, signal),
         };
+    }
+
+    /// Tells whoever sits at its terminal that it is taken away. Shells do not hear that they are to end.
+    pub(super) fn hang_up(&mut self, place: &Place) {
+        if self.has_terminal {
+            self.signal(Signal::HUP, Whom::Group, place);
+        }
     }
 
     /// Returns when its time is up.

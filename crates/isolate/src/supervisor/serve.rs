@@ -450,6 +450,7 @@ impl Supervisor {
             let until = Instant::now().checked_add(grace).unwrap_or_else(Instant::now);
             self.stop = Some(Stop::Asked { until });
             signal_everybody(Signal::TERM)?;
+            self.execs.values_mut().for_each(|exec| exec.hang_up(&self.place));
         }
         Ok(())
     }
