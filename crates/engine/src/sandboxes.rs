@@ -6,6 +6,7 @@ pub mod attach;
 mod clock;
 mod command;
 mod companions;
+mod creating;
 mod error;
 mod events;
 mod feeds;
@@ -36,10 +37,7 @@ use std::{
     time::Duration,
 };
 
-use isolate::{
-    failpoint,
-    sandbox::{folder, sandbox_of},
-};
+use isolate::sandbox::{folder, sandbox_of};
 use model::{
     event::Sequence,
     exec::Exec,
@@ -52,7 +50,7 @@ use model::{
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use store::{
-    Store, StoreError,
+    Store,
     sandboxes::{ExecAt, Filter, Page},
 };
 use tokio::sync::oneshot;
@@ -62,6 +60,7 @@ use crate::{
     tasks::Tasks,
 };
 use actor::{Actor, Ask, Contact, Wish};
+use creating::Creating;
 pub use error::SandboxError;
 pub use events::{EventStream, News};
 use feeds::Feeds;
@@ -267,29 +266,15 @@ impl Sandboxes {
         let node = shared.settings.node.clone();
         let creation = Creation::new(id.clone(), tenant.clone(), alias, node, spec, clock::now());
         let creation = materials::with_nothing_to_gather(creation);
-        let door = Actor::announce(shared, &id, tenant);
-        match shared.store.create_sandbox(creation.clone()).await {
-            Ok(()) => {}
-            Err(error) => {
-                shared.living().remove(&id);
-                if matches!(error, StoreError::Unclear { .. }) {
-                    // It may be there after all.
-                } else if has_paths {
-                    // What was granted is granted to nobody. If this fails, the next server does it.
-                    let _ = shared.machine.remove(id.as_str()).await;
-                } else {
-                    shared.stock.give_back(prepared);
-                }
-                return Err(match error {
-                    StoreError::Conflict { .. } => SandboxError::AlreadyExists,
-                    error => error.into(),
-                });
-            }
-        }
-        failpoint::pass("c.intent_synced");
-        let sandbox = creation.into_sandbox();
-        Actor::begin(shared, sandbox.clone(), door);
-        Ok(sandbox)
+        let creating = Creating { shared: Arc::clone(shared), creation, prepared, has_paths };
+        // Whoever asks may go away: what was begun is not left halfway.
+        let (answer, accepted) = oneshot::channel();
+        shared.tasks.start("creation of a sandbox", async move {
+            // Whoever has gone away needs no answer.
+            let _ = answer.send(creating.accept().await);
+        });
+        let gone = |_| SandboxError::Unavailable("the server ends".to_owned());
+        accepted.await.map_err(gone)?
     }
 
     /// Returns the sandbox of this tenant that has this alias or id, deleted or not.

@@ -32,7 +32,7 @@ use isolate::{
 };
 use model::{
     exec::ExecState,
-    ids::{ExecId, SandboxId, Tenant},
+    ids::{Alias, ExecId, Tenant},
     life::{FailureCause, Life, Phase},
     sandbox::{Request, Sandbox},
     transition::{Observation, Transition},
@@ -91,6 +91,7 @@ pub(super) struct Wish {
 #[derive(Debug)]
 pub(super) struct Contact {
     pub(super) tenant: Tenant,
+    pub(super) alias: Option<Alias>,
     pub(super) asks: mpsc::Sender<Ask>,
     pub(super) feeds: Arc<Feeds>,
     /// How far its images have come.
@@ -111,11 +112,11 @@ pub(super) const LAST_WAIT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Something slow that is under way. Its end is handled like everything else that happens.
-type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
+pub(super) type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 /// What slow work came to.
 #[derive(Debug)]
-enum Done {
+pub(super) enum Done {
     Gathered(Result<Materials, ImageError>),
     Made(Result<Link, MachineError>),
     Found(Result<Found, MachineError>),
@@ -190,21 +191,37 @@ enum Happened {
 impl Actor {
     /// Opens the door of a sandbox that is about to be accepted: whoever finds its record finds
     /// somebody to ask.
-    pub(super) fn announce(shared: &Arc<Shared>, id: &SandboxId, tenant: &Tenant) -> Door {
-        let (door, contact) = Door::new(shared, id, tenant.clone());
-        shared.living().insert(id.clone(), contact);
+    pub(super) fn announce(shared: &Arc<Shared>, sandbox: &Sandbox) -> Door {
+        let (door, contact) = Door::new(shared, sandbox);
+        shared.living().insert(sandbox.id.clone(), contact);
         door
     }
 
-    /// Starts the task of a sandbox that was accepted just now.
-    pub(super) fn begin(shared: &Arc<Shared>, sandbox: Sandbox, door: Door) {
-        let actor = Self::new(shared, sandbox, Presence::None, door);
+    /// Makes the body of a sandbox.
+    pub(super) fn make(shared: &Arc<Shared>, sandbox: &Sandbox) -> Work {
+        let (shared, sandbox) = (Arc::clone(shared), sandbox.clone());
+        Box::pin(async move {
+            let defaults = shared.settings.defaults;
+            Done::Made(shared.machine.make(&sandbox, defaults).await)
+        })
+    }
+
+    /// Starts the task of a sandbox that was accepted just now, and whose body may be on its way already.
+    pub(super) fn begin(shared: &Arc<Shared>, sandbox: Sandbox, door: Door, body: Option<Work>) {
+        let mut actor = Self::new(shared, sandbox, Presence::None, door);
+        actor.work = body.map(|body| -> Work {
+            Box::pin(async move {
+                let done = body.await;
+                failpoint::pass("c.prepared");
+                done
+            })
+        });
         shared.tasks.start("sandbox", actor.live());
     }
 
     /// Starts the task of a sandbox that another daemon has left.
     pub(super) fn recover(shared: &Arc<Shared>, sandbox: Sandbox) {
-        let door = Self::announce(shared, &sandbox.id, &sandbox.tenant);
+        let door = Self::announce(shared, &sandbox);
         let actor = Self::new(shared, sandbox, Presence::Unknown, door);
         shared.tasks.start("sandbox", actor.live());
     }
@@ -350,10 +367,7 @@ impl Actor {
                 if let Err(error) = self.take_ports() {
                     return self.not_made(&error).await;
                 }
-                Some(Box::pin(async move {
-                    let defaults = shared.settings.defaults;
-                    Done::Made(shared.machine.make(&sandbox, defaults).await)
-                }))
+                Some(Self::make(&shared, &sandbox))
             }
             (Presence::None, Phase::Stopping) => {
                 self.see_ends_in_journal().await;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use engine::sandboxes::SandboxError;
+use futures_util::FutureExt as _;
 use model::{
     life::Phase,
     spec::{Resources, SandboxSpec},
@@ -177,4 +178,53 @@ async fn what_waits_ends_with_its_server() {
     assert_eq!(groups(&first), [""; 0].map(PathBuf::from));
     server.end().await;
     assert_eq!(groups(&second), [""; 0].map(PathBuf::from));
+}
+
+/// The body of each is made while its record is being kept; that of the one that is refused goes again.
+#[tokio::test]
+async fn of_sandboxes_with_one_name_that_are_asked_for_at_once_one_is_made_and_nothing_is_left_of_others()
+ {
+    let home = Home::new();
+    let server = home.start().await;
+    stocked(&home, &server, &[]).await;
+    let tenant = tenant();
+    let create = || server.sandboxes.create(&tenant, Some("same".parse().unwrap()), host());
+    let (one, other) = tokio::join!(create(), create());
+    let (made, refused) = if one.is_ok() { (one, other) } else { (other, one) };
+    let made = made.unwrap();
+    assert!(matches!(refused, Err(SandboxError::AlreadyExists)), "{refused:?}");
+    server.until(made.id.as_str(), Phase::Active).await;
+    assert_eq!(home.folders(), [made.id.to_string()]);
+    assert_eq!(server.run(&made, "echo here").await.1, "here\n");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_creator_goes_away_is_made_or_was_never_asked_for() {
+    let home = Home::new();
+    let server = home.start().await;
+    let tenant = tenant();
+    for yields in 0..12 {
+        stocked(&home, &server, &[]).await;
+        let alias = format!("left-{yields}");
+        let mut create = Box::pin(server.sandboxes.create(&tenant, alias.parse().ok(), host()));
+        for _ in 0..=yields {
+            // It goes on as far as it comes by then, and no further.
+            if (&mut create).now_or_never().is_some() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(create);
+    }
+    // What is asked for now is kept after all of those.
+    server.ready().await;
+    for yields in 0..12 {
+        let alias = format!("left-{yields}");
+        match server.sandboxes.get(&tenant, &alias).await {
+            Ok(found) => drop(server.until(found.id.as_str(), Phase::Active).await),
+            Err(error) => assert!(matches!(error, SandboxError::NotFound), "{error:?}"),
+        }
+    }
+    server.end().await;
 }

@@ -10,11 +10,7 @@ use std::{
     time::Duration,
 };
 
-use model::{
-    ids::{SandboxId, Tenant},
-    life::Life,
-    sandbox::Sandbox,
-};
+use model::{ids::SandboxId, life::Life, sandbox::Sandbox};
 use store::StoreError;
 use tokio::{
     sync::{Mutex, mpsc, watch},
@@ -42,14 +38,15 @@ pub(in crate::sandboxes) struct Door {
 }
 
 impl Door {
-    pub(super) fn new(shared: &Arc<Shared>, id: &SandboxId, tenant: Tenant) -> (Self, Contact) {
+    pub(super) fn new(shared: &Arc<Shared>, sandbox: &Sandbox) -> (Self, Contact) {
         let (asks, inbox) = mpsc::channel(INBOX);
         let (progress, seen) = watch::channel(Progress::default());
         let (life, lived) = watch::channel(None);
         let feeds = Arc::new(Feeds::default());
-        let way = Way::new(shared, id.clone());
+        let way = Way::new(shared, sandbox.id.clone());
         let contact = Contact {
-            tenant,
+            tenant: sandbox.tenant.clone(),
+            alias: sandbox.alias.clone(),
             asks,
             feeds: Arc::clone(&feeds),
             progress: seen,
