@@ -120,7 +120,8 @@ async fn another_server_shows_the_same_screen() {
     assert_eq!(*shell.attached.id(), id);
     assert_eq!(*shell.terminal.paint().await.unwrap(), *before);
     // It is the same shell, and as large.
-    write(&shell.attached, "printf '\\033[?1049l'; stty si''ze\n").await;
+    let script = "printf '\\033[?1049l\\033[r\\033[2J'; stty si''ze\n";
+    write(&shell.attached, script).await;
     until(&shell, "10 60").await;
     server.end().await;
 }
