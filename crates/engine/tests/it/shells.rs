@@ -196,4 +196,5 @@ async fn a_shell_ends_at_once_when_its_sandbox_is_stopped() {
     let ended = timeout(PATIENCE, shell.attached.ended()).await.unwrap().unwrap();
     // Otherwise it would have been killed in the end.
     assert_eq!(ended.0, ExecEnd::Exited(Exit::Signal(1)));
+    server.end().await;
 }
