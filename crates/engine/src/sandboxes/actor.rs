@@ -32,7 +32,7 @@ use isolate::{
 };
 use model::{
     exec::ExecState,
-    ids::{Alias, ExecId, Tenant},
+    ids::{Alias, ExecId, SandboxId, Tenant},
     life::{FailureCause, Life, Phase},
     sandbox::{Request, Sandbox},
     transition::{Observation, Transition},
@@ -468,24 +468,20 @@ impl Actor {
 
     /// Keeps a step. The sandbox is what it leads to from then on.
     async fn record(&mut self, transition: Transition) -> Result<Transition, StoreError> {
-        let recorded = match self.shared.store.change_sandbox(transition.clone()).await {
-            // It may have been kept: then the store knows what this leads to.
-            Err(error @ StoreError::Unclear { .. }) => {
-                match self.shared.store.sandbox(&self.sandbox.id).await? {
-                    Some(now) if now.life == *transition.life() => Ok(()),
-                    _ => Err(error),
-                }
-            }
-            other => other,
-        };
-        recorded?;
+        keep(&self.shared, &self.sandbox.id, &transition).await?;
+        self.follow(&transition);
+        Ok(transition)
+    }
+
+    /// Becomes what a step that was kept leads to.
+    fn follow(&mut self, transition: &Transition) {
         for (exec, life) in transition.ended() {
             if let ExecState::Ended(end) = &life.state {
                 self.door.feeds.end(exec, end);
                 self.shared.outputs.end(&self.sandbox.id, &self.sandbox.tenant, exec);
             }
         }
-        self.moments.follow(&self.sandbox.life, &transition);
+        self.moments.follow(&self.sandbox.life, transition);
         self.sandbox.life = transition.life().clone();
         self.door.life.send_replace(Some(self.sandbox.life.clone()));
         for event in transition.events() {
@@ -495,7 +491,6 @@ impl Actor {
                 "event"
             );
         }
-        Ok(transition)
     }
 
     /// Keeps what was seen, however long that takes: it has happened, whether it can be kept or
@@ -540,6 +535,18 @@ impl Actor {
     async fn ask_ourselves(&mut self, request: Request) {
         let (answer, _nobody) = oneshot::channel();
         self.answer(Wish { request, answer }).await;
+    }
+}
+
+/// Has a step of a sandbox kept.
+async fn keep(shared: &Shared, id: &SandboxId, step: &Transition) -> Result<(), StoreError> {
+    match shared.store.change_sandbox(step.clone()).await {
+        // It may have been kept: then the store knows what this leads to.
+        Err(error @ StoreError::Unclear { .. }) => match shared.store.sandbox(id).await? {
+            Some(now) if now.life == *step.life() => Ok(()),
+            _ => Err(error),
+        },
+        other => other,
     }
 }
 

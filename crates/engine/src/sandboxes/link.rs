@@ -30,13 +30,23 @@ use crate::spawner::register;
 #[derive(Debug)]
 pub(super) struct Link {
     socket: AsyncFd<PacketSocket>,
+    is_of_this_build: bool,
 }
 
 impl Link {
     /// Connects to the supervisor that listens in this folder.
     pub(super) fn open(folder: &Path, secret: Secret) -> io::Result<Self> {
         let socket = first_word(folder, &Ask::Hello { secret })?;
-        Ok(Self { socket })
+        Ok(Self { socket, is_of_this_build: false })
+    }
+
+    /// Notes that this daemon itself has made the supervisor, so that it knows all words that we know.
+    pub(super) fn of_this_build(self) -> Self {
+        Self { is_of_this_build: true, ..self }
+    }
+
+    pub(super) fn is_of_this_build(&self) -> bool {
+        self.is_of_this_build
     }
 
     /// Asks for something. Waits only while the supervisor has not read what was asked before.

@@ -282,7 +282,7 @@ impl Machine {
             },
             Err(_elapsed) => return Err(MachineError::NotInTime(within)),
         }
-        self.connect(&name)
+        self.connect(&name).map(Link::of_this_build)
     }
 
     /// Finds the supervisor that a daemon before this one has left, if it lives. That one may have

@@ -38,10 +38,22 @@ pub(super) struct Bud {
     leaf: Leaf,
 }
 
-/// What is left of a bud that becomes a command.
+/// What is left of a bud that knows which command it is to be.
 pub(super) struct Bloom {
     pub(super) words: OwnedFd,
     pub(super) leaf: Leaf,
+    pub(super) held: Held,
+}
+
+/// A bud that has done everything but become its command. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Held(PacketSocket);
+
+impl Held {
+    /// Lets it become the command. If it is gone its words say why.
+    pub(super) fn go(self) {
+        let _ = orders::send(&self.0, &Order::Go, &[]);
+    }
 }
 
 impl Bud {
@@ -65,8 +77,8 @@ impl Bud {
         orders::is_gone(&self.socket)
     }
 
-    /// Has it become this command. The process itself says so in its words.
-    pub(super) fn become_command(
+    /// Tells it which command it is to be.
+    pub(super) fn prepare(
         self,
         place: &Place,
         start: &Start,
@@ -77,7 +89,7 @@ impl Bud {
         match orders::send(&self.socket, &Order::Start(start.clone()), &fds) {
             // It is gone, or never was; its words say why.
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {
-                Ok(Bloom { words: self.words, leaf: self.leaf })
+                Ok(Bloom { words: self.words, leaf: self.leaf, held: Held(self.socket) })
             }
             Err(errno) => {
                 self.wither(place);
@@ -125,5 +137,5 @@ fn wait(rights: &Rights, socket: &OwnedFd, tell: &OwnedFd) -> Result<Infallible,
     let mut fds = fds.into_iter();
     let mut next = || fds.next().ok_or(Errno::BADF);
     let streams = Streams { stdin: next()?, stdout: next()?, stderr: next()? };
-    command::become_command(rights, &start, &streams, &tell)
+    command::become_command(rights, &start, &streams, &tell, &socket)
 }

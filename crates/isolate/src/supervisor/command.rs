@@ -7,10 +7,14 @@ use std::{
 
 use rustix::{fs::Mode, io::Errno};
 
-use super::wire::Start;
+use super::{
+    orders::{self, Order},
+    wire::Start,
+};
 use crate::{
     init::{privileges, word::Word},
     plan::{Broken, Rights, Step},
+    socket::PacketSocket,
     sys::{
         self,
         process::{CStrings, exit_now},
@@ -31,6 +35,9 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// become the command.
 const TELL: i32 = 3;
 
+/// The number at which it hears that it is to become the command. Closes then, too.
+const GO: i32 = 4;
+
 /// Does what is the same for every command, and takes longer than what is not. No signal ends it before
 /// it knows what it is.
 pub(super) fn prepare(rights: &Rights) -> Result<(), Broken> {
@@ -45,14 +52,22 @@ pub(super) fn become_command(
     start: &Start,
     streams: &Streams,
     tell: &OwnedFd,
+    socket: &PacketSocket,
 ) -> ! {
-    if let Err(broken) = settle(start, streams, tell) {
+    if let Err(broken) = settle(start, streams, tell, socket) {
         fail(tell, broken);
     }
-    let Ok(tell) = sys::process::inherited(TELL) else { exit_now(127) };
-    let broken = match enter(rights, start, &tell) {
-        Err(broken) => broken,
-        Ok(errno) => Broken::at(Step::Exec)(errno),
+    let (Ok(tell), Ok(go)) = (sys::process::inherited(TELL), sys::process::inherited(GO)) else {
+        exit_now(127)
+    };
+    if let Err(broken) = enter(rights, start, &[&tell, &go]) {
+        fail(&tell, broken);
+    }
+    // Whoever lets go of it has changed his mind.
+    let Ok((Order::Go, _)) = orders::next(&PacketSocket::from_fd(go)) else { exit_now(0) };
+    let broken = match sys::signal::unblock_all() {
+        Err(errno) => Broken::at(Step::Fork)(errno),
+        Ok(()) => Broken::at(Step::Exec)(exec(start)),
     };
     fail(&tell, broken)
 }
@@ -68,24 +83,32 @@ pub(super) fn say(tell: &OwnedFd, word: Word) {
 }
 
 /// Closes everything that is not the command's own.
-fn settle(start: &Start, streams: &Streams, tell: &OwnedFd) -> Result<(), Broken> {
+fn settle(
+    start: &Start,
+    streams: &Streams,
+    tell: &OwnedFd,
+    socket: &PacketSocket,
+) -> Result<(), Broken> {
     let fork = Broken::at(Step::Fork);
-    let Streams { stdin, stdout, stderr } = streams;
-    sys::process::place_all(&[stdin, stdout, stderr, tell].map(AsFd::as_fd), 0).map_err(&fork)?;
+    let [stdin, stdout, stderr] =
+        [&streams.stdin, &streams.stdout, &streams.stderr].map(AsFd::as_fd);
+    let all = [stdin, stdout, stderr, tell.as_fd(), socket.as_fd()];
+    sys::process::place_all(&all, 0).map_err(&fork)?;
     if start.terminal.is_some() {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()).map_err(&fork)?;
     }
     Ok(())
 }
 
-/// Gives up rights and becomes the command. Comes back only with what broke.
-fn enter(rights: &Rights, start: &Start, tell: &OwnedFd) -> Result<Errno, Broken> {
-    rustix::io::fcntl_setfd(tell, rustix::io::FdFlags::CLOEXEC).map_err(Broken::at(Step::Fork))?;
+/// Gives up rights, and goes where the command is to be. These are not the command's.
+fn enter(rights: &Rights, start: &Start, ours: &[&OwnedFd]) -> Result<(), Broken> {
+    for fd in ours {
+        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)
+            .map_err(Broken::at(Step::Fork))?;
+    }
     privileges::of_prepared(rights, start.user)?;
     // With the command's own rights: it may only be where it may go.
-    rustix::process::chdir(start.directory.as_str()).map_err(Broken::at(Step::Directory))?;
-    sys::signal::unblock_all().map_err(Broken::at(Step::Fork))?;
-    Ok(exec(start))
+    rustix::process::chdir(start.directory.as_str()).map_err(Broken::at(Step::Directory))
 }
 
 /// Returns why it did not become the command.

@@ -1,14 +1,17 @@
 //! One command in the sandbox, as the supervisor holds it.
 //!
 //! ```text
-//! starting ──▶ running ──▶ ended
-//!      └────────────────────▲
+//! held ──▶ starting ──▶ running ──▶ ended
+//!               └────────────────────▲
 //! ```
 
-use std::{os::fd::OwnedFd, time::Instant};
+use std::{
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
 
 use rustix::{
-    fs::{Mode, OFlags, openat},
+    fs::{AtFlags, Mode, OFlags, openat, unlinkat},
     io::Errno,
     pipe::{PipeFlags, pipe_with},
     process::{Pid, Signal, kill_process, kill_process_group},
@@ -16,7 +19,7 @@ use rustix::{
 
 use super::{
     Place,
-    bud::{Bloom, Bud},
+    bud::{Bloom, Bud, Held},
     command::Streams,
     groups::Leaf,
     journal::{self, Record},
@@ -35,6 +38,8 @@ use crate::{
 pub(super) struct Exec {
     id: String,
     leaf: Leaf,
+    /// Until it may become the command.
+    held: Option<Held>,
     /// Known once it has said so itself.
     pid: Option<Pid>,
     /// Until it has become the command: at its end then, or with the step that broke.
@@ -78,8 +83,9 @@ struct Told {
 }
 
 impl Exec {
-    /// Has a bud become the command. It is taken only then: what breaks before leaves it to the next.
-    pub(super) fn start(
+    /// Has a bud do everything but become the command. It is taken only then: what breaks before leaves it
+    /// to the next.
+    pub(super) fn prepare(
         place: &Place,
         bud: &mut Option<Bud>,
         start: &Start,
@@ -89,22 +95,21 @@ impl Exec {
             Some(size) => terminal::open(size, start.user).map_err(&fork)?,
             None => pipes(start.input).map_err(&fork)?,
         };
-        let keep = |source, stream| {
-            let file = create(&place.outputs, &format!("{}.{stream}.log", start.exec))?;
-            Ok(Output::new(source, file, start.keep))
-        };
-        let writable = Broken::at(Step::Writable);
-        let mut stdout = keep(Some(ours.stdout), "stdout").map_err(&writable)?;
-        let mut stderr = keep(ours.stderr, "stderr").map_err(&writable)?;
+        let files = place.create_outputs(&start.exec).map_err(Broken::at(Step::Writable))?;
+        let mut stdout = Output::new(Some(ours.stdout), files.0, start.keep);
+        let mut stderr = Output::new(ours.stderr, files.1, start.keep);
         stdout.want(start.wanted.map(|wanted| wanted.stdout));
         stderr.want(start.wanted.map(|wanted| wanted.stderr));
-        // A time that is too far off to be said is never.
-        let until = start.at_most.and_then(|at_most| Instant::now().checked_add(at_most));
-        let bud = bud.take().ok_or_else(|| fork(Errno::CHILD))?;
-        let Bloom { words, leaf } = bud.become_command(place, start, &streams).map_err(&fork)?;
+        let told = bud.take().ok_or(Errno::CHILD);
+        let told = told.and_then(|bud| bud.prepare(place, start, &streams));
+        let Bloom { words, leaf, held } = told.map_err(|errno| {
+            place.remove_output(&start.exec);
+            fork(errno)
+        })?;
         Ok(Self {
             id: start.exec.clone(),
             leaf,
+            held: Some(held),
             pid: None,
             words: Some(words),
             waiting: None,
@@ -113,10 +118,20 @@ impl Exec {
             stdout,
             stderr,
             broken: None,
-            time: until.map_or(Time::Unlimited, Time::Until),
+            time: Time::Unlimited,
             end: None,
             told: Told::default(),
         })
+    }
+
+    /// Lets it become the command, which may take this long.
+    pub(super) fn go(&mut self, at_most: Option<Duration>) {
+        if let Some(held) = self.held.take() {
+            // A time that is too far off to be said is never.
+            let until = at_most.and_then(|at_most| Instant::now().checked_add(at_most));
+            self.time = until.map_or(Time::Unlimited, Time::Until);
+            held.go();
+        }
     }
 
     /// Whether this is its process, which may have said so and not been heard yet.
@@ -186,7 +201,8 @@ impl Exec {
     /// There is nothing more to hear: it is the command now, or a step broke.
     fn has_become(&mut self, place: &Place) {
         self.words = None;
-        if let Some(pid) = self.pid.filter(|_| self.broken.is_none()) {
+        let has_begun = self.broken.is_none() && self.held.is_none();
+        if let Some(pid) = self.pid.filter(|_| has_begun) {
             place.note(&Record::Started { exec: self.id.clone(), pid: number(pid) });
         }
         if let Some((signal, whom)) = self.waiting.take() {
@@ -360,6 +376,16 @@ fn create(folder: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
 }
 
 impl Place {
+    /// Makes the files for the output of a command, or none.
+    fn create_outputs(&self, exec: &str) -> Result<(OwnedFd, OwnedFd), Errno> {
+        let [stdout, stderr] = ["stdout", "stderr"].map(|stream| format!("{exec}.{stream}.log"));
+        let first = create(&self.outputs, &stdout)?;
+        let second = create(&self.outputs, &stderr).inspect_err(|_| {
+            let _ = unlinkat(&self.outputs, &stdout, AtFlags::empty());
+        })?;
+        Ok((first, second))
+    }
+
     /// Writes down what happened. Without a journal less is known of a supervisor that died.
     pub(super) fn note(&self, record: &Record) {
         let _ = journal::append(&self.journal, record);

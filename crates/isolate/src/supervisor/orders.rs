@@ -25,10 +25,12 @@ pub(super) enum Order {
     Bud,
     /// To a stem: with it comes the socket of a process that works on files.
     Files(User),
-    /// To a bud: with it come the streams of a command.
+    /// To a bud: with it come the streams of a command. It does everything but become it.
     Start(Start),
     /// Another order, too long for a packet, is in the file that comes along before all else.
     InFile,
+    /// To a bud that knows what it is to be: now.
+    Go,
 }
 
 /// Whether nobody is at the other end any more.

@@ -41,6 +41,8 @@ pub(super) struct Supervisor {
     stem: Option<Stem>,
     /// What the next command will be.
     bud: Option<Bud>,
+    /// A command that was announced, and may or may not be asked for.
+    held: Option<(Box<Start>, Exec)>,
     listener: OwnedFd,
     signals: OwnedFd,
     execs: BTreeMap<String, Exec>,
@@ -89,6 +91,7 @@ impl Supervisor {
             place,
             stem: Some(stem),
             bud: None,
+            held: None,
             listener,
             signals,
             execs: BTreeMap::new(),
@@ -104,6 +107,9 @@ impl Supervisor {
     pub(super) fn run(&mut self) -> Result<(), Errno> {
         loop {
             self.tell();
+            if self.daemon.is_none() {
+                self.let_go_of_held();
+            }
             self.have_bud();
             if matches!(self.stop, Some(Stop::Killed)) && self.is_empty() {
                 return self.end();
@@ -221,6 +227,7 @@ impl Supervisor {
             Ok(Ask::Hello { secret }) if is_same(&secret.0, &self.place.secret.0) => {
                 let execs = u32::try_from(self.execs.len()).unwrap_or(u32::MAX);
                 let welcome = Tell::Welcome { sandbox: self.place.sandbox.clone(), execs };
+                self.let_go_of_held();
                 self.daemon = Some(Daemon { socket: stranger, unsent: vec![(welcome, None)] });
                 self.execs.values_mut().for_each(Exec::untell);
             }
@@ -257,6 +264,7 @@ impl Supervisor {
     fn obey(&mut self, ask: Ask) -> Result<(), Errno> {
         match ask {
             Ask::Hello { .. } | Ask::Connect { .. } | Ask::Files { .. } | Ask::InFile => {}
+            Ask::Prepare(start) => self.prepare(start),
             Ask::Start(start) => self.start(&start),
             Ask::Signal { exec, signal, whom } => match self.execs.get_mut(&exec) {
                 Some(found) => {
@@ -300,11 +308,49 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Has a command be ready to begin. What breaks now breaks again when it is asked for, and is told then.
+    fn prepare(&mut self, start: Box<Start>) {
+        self.let_go_of_held();
+        let is_known = self.execs.contains_key(&start.exec);
+        if !is_known && self.why_not(&start).is_none() && self.need_bud().is_ok() {
+            let exec = Exec::prepare(&self.place, &mut self.bud, &start);
+            self.held = exec.ok().map(|exec| (start, exec));
+        }
+    }
+
+    /// Gives up a command that was not asked for.
+    fn let_go_of_held(&mut self) {
+        if let Some((start, exec)) = self.held.take() {
+            self.place.leave(exec.leaf());
+            self.place.remove_output(&start.exec);
+        }
+    }
+
     fn start(&mut self, start: &Start) {
         if let Some(known) = self.execs.get_mut(&start.exec) {
             return known.untell();
         }
-        let why = if !wire::is_good_id(&start.exec) {
+        if let Some((_, mut exec)) = self.held.take_if(|(held, _)| **held == *start) {
+            exec.go(start.at_most);
+            self.execs.insert(start.exec.clone(), exec);
+            return;
+        }
+        self.let_go_of_held();
+        if let Some(why) = self.why_not(start) {
+            return self.refuse(start.exec.clone(), why);
+        }
+        let prepared = self.need_bud();
+        match prepared.and_then(|()| Exec::prepare(&self.place, &mut self.bud, start)) {
+            Ok(mut exec) => {
+                exec.go(start.at_most);
+                self.execs.insert(start.exec.clone(), exec);
+            }
+            Err(broken) => self.not_started(start.exec.clone(), broken),
+        }
+    }
+
+    fn why_not(&self, start: &Start) -> Option<Refusal> {
+        if !wire::is_good_id(&start.exec) {
             Some(Refusal::BadId)
         } else if self.stop.is_some() {
             Some(Refusal::Stopping)
@@ -312,14 +358,6 @@ impl Supervisor {
             Some(Refusal::TooManyExecs)
         } else {
             None
-        };
-        if let Some(why) = why {
-            return self.refuse(start.exec.clone(), why);
-        }
-        let started = self.need_bud();
-        match started.and_then(|()| Exec::start(&self.place, &mut self.bud, start)) {
-            Ok(exec) => drop(self.execs.insert(start.exec.clone(), exec)),
-            Err(broken) => self.not_started(start.exec.clone(), broken),
         }
     }
 
@@ -340,7 +378,9 @@ impl Supervisor {
     /// Has the next command's process made while there is nothing better to do: not while another becomes
     /// what it is to be. Without one the next command waits for its own.
     fn have_bud(&mut self) {
-        let is_busy = self.stop.is_some() || self.execs.values().any(Exec::is_starting);
+        let is_busy = self.stop.is_some()
+            || self.held.is_some()
+            || self.execs.values().any(Exec::is_starting);
         if self.bud.is_none() && !is_busy {
             let _ = self.need_bud();
         }
@@ -422,6 +462,11 @@ impl Supervisor {
             // Those are ended with it that it had not forked yet: their words have an end.
             self.stem.take_if(|stem| stem.pid() == ended.pid);
             let place = &self.place;
+            if self.held.as_mut().is_some_and(|(_, held)| held.is(ended.pid, place)) {
+                self.let_go_of_held();
+                continue;
+            }
+            let place = &self.place;
             let mut living = self.execs.values_mut().filter(|exec| !exec.has_ended());
             if let Some(exec) = living.find_map(|exec| exec.is(ended.pid, place).then_some(exec)) {
                 exec.exited(ended.exit, ended.used, &self.place, &mut self.buffer);
@@ -448,6 +493,7 @@ impl Supervisor {
         if self.stop.is_none() {
             // A time that is too far off to be said is never.
             let until = Instant::now().checked_add(grace).unwrap_or_else(Instant::now);
+            self.let_go_of_held();
             self.stop = Some(Stop::Asked { until });
             signal_everybody(Signal::TERM)?;
             self.execs.values_mut().for_each(|exec| exec.hang_up(&self.place));

@@ -99,7 +99,7 @@ fn serve(socket: &PacketSocket) -> Result<Infallible, Errno> {
         match orders::next(&socket)? {
             (Order::Bud, fds) => bud::bear(&rights, fds)?,
             (Order::Files(user), fds) => bear_files(&rights, user, fds)?,
-            (Order::Begin { .. } | Order::Start(_) | Order::InFile, _) => {
+            (Order::Begin { .. } | Order::Start(_) | Order::Go | Order::InFile, _) => {
                 return Err(Errno::BADMSG);
             }
         }

@@ -9,6 +9,7 @@
 //!
 //! ```text
 //! daemon ── Hello ──▶ supervisor ── Welcome, then every exec that was not forgotten
+//!        ── Prepare ▶
 //!        ── Start ──▶            ── Started, or Ended if it cannot be
 //!        ── Pace ───▶            ── Output, whenever there is more
 //!        ── OpenInput ▶          ── Input, with where to write
@@ -106,6 +107,9 @@ pub enum Ask {
         secret: Secret,
         user: User,
     },
+    /// What will be asked for next, if it is: everything that can be done for it is done. It becomes the command when `Start`
+    /// says the same, and nothing if anything else is said. Only for a supervisor that is known to know it.
+    Prepare(Box<Start>),
 }
 
 /// From where on the output of an exec is wanted.
@@ -349,7 +353,7 @@ mod tests {
         let asks = [
             (Ask::Hello { secret: Secret([7; 32]) }, format!("0100{}", "07".repeat(32))),
             (
-                Ask::Start(Box::new(start)),
+                Ask::Start(Box::new(start.clone())),
                 "0101026578 01026c73 0103413d31 012f 00e807e807 80808020 01 011850 010100 010000"
                     .into(),
             ),
@@ -375,6 +379,11 @@ mod tests {
             (
                 Ask::Files { secret: Secret([7; 32]), user: User::Root },
                 format!("010b{} 01", "07".repeat(32)),
+            ),
+            (
+                Ask::Prepare(Box::new(start.clone())),
+                "010c026578 01026c73 0103413d31 012f 00e807e807 80808020 01 011850 010100 010000"
+                    .into(),
             ),
         ];
         for (ask, bytes) in asks {

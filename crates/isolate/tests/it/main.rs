@@ -2,6 +2,8 @@
 //! shell and its everyday tools, so that the same tests run in a small virtual machine.
 
 #[cfg(test)]
+mod announced;
+#[cfg(test)]
 mod bounds;
 #[cfg(test)]
 mod disk;

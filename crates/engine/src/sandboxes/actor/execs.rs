@@ -6,16 +6,21 @@ use isolate::{
     failpoint,
     supervisor::{
         journal::Record,
-        wire::{Ask as Say, End, Known, Refusal, Tell, Whom, Written},
+        wire::{Ask as Say, End, Known, Refusal, Start, Tell, Whom, Written},
     },
 };
 use model::{
-    exec::Exec, execution::Exit, ids::ExecId, life::Phase, sandbox::Request, spec::OnFull,
-    transition::Observation,
+    exec::Exec,
+    execution::Exit,
+    ids::ExecId,
+    life::Phase,
+    sandbox::Request,
+    spec::OnFull,
+    transition::{Observation, Transition},
 };
 
 use super::{Actor, Presence};
-use crate::sandboxes::{SandboxError, attach::minding, command, shells};
+use crate::sandboxes::{SandboxError, attach::minding, command, link::Link, shells};
 
 /// What the supervisor has told since it was connected to.
 #[derive(Debug, Default)]
@@ -146,6 +151,20 @@ impl Actor {
         }
     }
 
+    /// Returns what has the supervisor do everything for a command that is about to be accepted, but let it
+    /// begin. If it is not accepted, or the supervisor cannot, nothing is lost.
+    pub(super) fn announcement(&self, step: &Transition) -> Option<(&Link, Say)> {
+        let Presence::Link(link) = &self.presence else { return None };
+        let exec = step.started().filter(|_| link.is_of_this_build())?;
+        let start = self.in_words_of_supervisor(exec).ok()?;
+        Some((link, Say::Prepare(Box::new(start))))
+    }
+
+    fn in_words_of_supervisor(&self, exec: &Exec) -> Result<Start, SandboxError> {
+        let keep = self.shared.settings.defaults.output.as_bytes();
+        command::start(&self.sandbox, exec.id.as_str(), &exec.spec, keep)
+    }
+
     pub(super) async fn start_exec(&mut self, exec: &Exec) {
         failpoint::pass("e.row");
         self.execs.known.insert(exec.id.to_string());
@@ -158,8 +177,7 @@ impl Actor {
             minding::begin(&self.shared, exec, &feed);
         }
         shells::keep_if_shell(&self.shared, exec, &feed);
-        let keep = self.shared.settings.defaults.output.as_bytes();
-        let start = match command::start(&self.sandbox, exec.id.as_str(), &exec.spec, keep) {
+        let start = match self.in_words_of_supervisor(exec) {
             Ok(start) => start,
             Err(error) => {
                 let (exec, message) = (exec.id.clone(), error.to_string());

@@ -7,7 +7,7 @@ use model::{
 };
 use store::StoreError;
 
-use super::{Actor, Wish};
+use super::{Actor, Wish, keep};
 use crate::sandboxes::{INBOX, SandboxError};
 
 impl Actor {
@@ -27,10 +27,10 @@ impl Actor {
                 },
                 Ok(Answer::First(Wake::Resume)) => return self.resume_first(ask).await,
                 Ok(Answer::Act) => break self.act(&ask.request).await.map(Some),
-                Ok(Answer::Record(transition)) => match self.record(*transition).await {
-                    Ok(transition) => {
+                Ok(Answer::Record(transition)) => match self.record_request(&transition).await {
+                    Ok(()) => {
                         self.carry_out(&ask.request, &transition).await;
-                        break Ok(Some(transition));
+                        break Ok(Some(*transition));
                     }
                     Err(StoreError::Stale { current }) => self.become_current(*current),
                     Err(StoreError::Conflict { .. }) => break Err(SandboxError::ExecExists),
@@ -40,6 +40,22 @@ impl Actor {
         };
         // Whoever asked may have gone; what was done is done.
         let _ = ask.answer.send(answer);
+    }
+
+    /// Keeps what a request leads to. Meanwhile its command is made ready to begin.
+    async fn record_request(&mut self, transition: &Transition) -> Result<(), StoreError> {
+        let kept = keep(&self.shared, &self.sandbox.id, transition);
+        let kept = match self.announcement(transition) {
+            Some((link, say)) => {
+                let (kept, announced) = tokio::join!(kept, link.ask(&say));
+                if let Err(error) = announced {
+                    tracing::debug!(sandbox = %self.sandbox.id, %error, "not announced");
+                }
+                kept
+            }
+            None => kept.await,
+        };
+        kept.map(|()| self.follow(transition))
     }
 
     async fn resume_first(&mut self, ask: Wish) {
