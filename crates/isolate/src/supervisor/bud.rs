@@ -18,6 +18,7 @@ use super::{
     Place,
     command::{self, Streams},
     groups::Leaf,
+    kept::Unnamed,
     orders::{self, Order},
     stem::Stem,
     wire::Start,
@@ -36,12 +37,15 @@ pub(super) struct Bud {
     /// Where it says who it is and which step broke.
     words: OwnedFd,
     leaf: Leaf,
+    /// For what its command will write.
+    files: Unnamed,
 }
 
 /// What is left of a bud that knows which command it is to be.
 pub(super) struct Bloom {
     pub(super) words: OwnedFd,
     pub(super) leaf: Leaf,
+    pub(super) files: Unnamed,
     pub(super) held: Held,
 }
 
@@ -63,8 +67,9 @@ impl Bud {
         let (socket, theirs) = PacketSocket::pair().map_err(&fork)?;
         let (words, tell) = pipe_with(PipeFlags::CLOEXEC).map_err(&fork)?;
         rustix::io::ioctl_fionbio(&words, true).map_err(&fork)?;
+        let files = Unnamed::create(place).map_err(Broken::at(Step::Writable))?;
         let (leaf, group) = place.make_leaf().map_err(Broken::at(Step::Cgroup))?;
-        let bud = Self { socket, words, leaf };
+        let bud = Self { socket, words, leaf, files };
         if let Err(errno) = stem.fork_bud(&theirs, &tell, group.as_ref()) {
             bud.wither(place);
             return Err(fork(errno));
@@ -89,7 +94,8 @@ impl Bud {
         match orders::send(&self.socket, &Order::Start(start.clone()), &fds) {
             // It is gone, or never was; its words say why.
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {
-                Ok(Bloom { words: self.words, leaf: self.leaf, held: Held(self.socket) })
+                let Self { socket, words, leaf, files } = self;
+                Ok(Bloom { words, leaf, files, held: Held(socket) })
             }
             Err(errno) => {
                 self.wither(place);

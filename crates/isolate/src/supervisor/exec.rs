@@ -11,7 +11,6 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, openat, unlinkat},
     io::Errno,
     pipe::{PipeFlags, pipe_with},
     process::{Pid, Signal, kill_process, kill_process_group},
@@ -95,17 +94,14 @@ impl Exec {
             Some(size) => terminal::open(size, start.user).map_err(&fork)?,
             None => pipes(start.input).map_err(&fork)?,
         };
-        let files = place.create_outputs(&start.exec).map_err(Broken::at(Step::Writable))?;
-        let mut stdout = Output::new(Some(ours.stdout), files.0, start.keep);
-        let mut stderr = Output::new(ours.stderr, files.1, start.keep);
+        place.has_no_output(&start.exec).map_err(Broken::at(Step::Writable))?;
+        let bud = bud.take().ok_or_else(|| fork(Errno::CHILD))?;
+        let Bloom { words, leaf, files, held } =
+            bud.prepare(place, start, &streams).map_err(&fork)?;
+        let mut stdout = Output::new(Some(ours.stdout), files.stdout, start.keep);
+        let mut stderr = Output::new(ours.stderr, files.stderr, start.keep);
         stdout.want(start.wanted.map(|wanted| wanted.stdout));
         stderr.want(start.wanted.map(|wanted| wanted.stderr));
-        let told = bud.take().ok_or(Errno::CHILD);
-        let told = told.and_then(|bud| bud.prepare(place, start, &streams));
-        let Bloom { words, leaf, held } = told.map_err(|errno| {
-            place.remove_output(&start.exec);
-            fork(errno)
-        })?;
         Ok(Self {
             id: start.exec.clone(),
             leaf,
@@ -125,12 +121,16 @@ impl Exec {
     }
 
     /// Lets it become the command, which may take this long.
-    pub(super) fn go(&mut self, at_most: Option<Duration>) {
-        if let Some(held) = self.held.take() {
-            // A time that is too far off to be said is never.
-            let until = at_most.and_then(|at_most| Instant::now().checked_add(at_most));
-            self.time = until.map_or(Time::Unlimited, Time::Until);
-            held.go();
+    pub(super) fn go(&mut self, at_most: Option<Duration>, place: &Place) {
+        let Some(held) = self.held.take() else { return };
+        // A time that is too far off to be said is never.
+        let until = at_most.and_then(|at_most| Instant::now().checked_add(at_most));
+        self.time = until.map_or(Time::Unlimited, Time::Until);
+        held.go();
+        // Nothing was read of what it writes, so that nobody looks for the files yet.
+        if place.name_output(&self.id).is_err() {
+            self.stdout.lose();
+            self.stderr.lose();
         }
     }
 
@@ -370,22 +370,7 @@ pub(super) fn number(pid: Pid) -> u32 {
     pid.as_raw_nonzero().get().unsigned_abs()
 }
 
-fn create(folder: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    openat(folder, name, flags | OFlags::NOFOLLOW, Mode::from_raw_mode(0o644))
-}
-
 impl Place {
-    /// Makes the files for the output of a command, or none.
-    fn create_outputs(&self, exec: &str) -> Result<(OwnedFd, OwnedFd), Errno> {
-        let [stdout, stderr] = ["stdout", "stderr"].map(|stream| format!("{exec}.{stream}.log"));
-        let first = create(&self.outputs, &stdout)?;
-        let second = create(&self.outputs, &stderr).inspect_err(|_| {
-            let _ = unlinkat(&self.outputs, &stdout, AtFlags::empty());
-        })?;
-        Ok((first, second))
-    }
-
     /// Writes down what happened. Without a journal less is known of a supervisor that died.
     pub(super) fn note(&self, record: &Record) {
         let _ = journal::append(&self.journal, record);

@@ -1,8 +1,12 @@
-//! How long output is kept of commands that are the server's own. A caller's stays with the sandbox.
+//! The files that output is kept in: made before there is a command, named after it when it begins. Output of a
+//! caller's commands stays with the sandbox, that of the server's own goes.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, os::fd::OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, unlinkat};
+use rustix::{
+    fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, statat, unlinkat},
+    io::Errno,
+};
 
 use super::{Place, wire::UNKEPT};
 use crate::sandbox::folder::STREAMS;
@@ -11,7 +15,51 @@ use crate::sandbox::folder::STREAMS;
 /// for ever must not fill the disk, and of one that crashed somebody wants to see why.
 const LAST: usize = 3;
 
+/// What files are called until there is a command that writes to them. No id begins like this.
+const UNNAMED: &str = ".next";
+
+/// The files for the output of the next command. There is one such pair at a time: to make a file takes as long as
+/// the disk has other things to do, and a command would wait for it.
+#[derive(Debug)]
+pub(super) struct Unnamed {
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+}
+
+impl Unnamed {
+    pub(super) fn create(place: &Place) -> Result<Self, Errno> {
+        place.remove_output(UNNAMED);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let [stdout, stderr] = STREAMS.map(|stream| {
+            let (name, mode) = (format!("{UNNAMED}{stream}"), Mode::from_raw_mode(0o644));
+            openat(&place.outputs, name, flags | OFlags::NOFOLLOW, mode)
+        });
+        Ok(Self { stdout: stdout?, stderr: stderr? })
+    }
+}
+
 impl Place {
+    /// Fails if there is output of a command with this id: then it has run, whoever may have forgotten it.
+    pub(super) fn has_no_output(&self, exec: &str) -> Result<(), Errno> {
+        for stream in STREAMS {
+            match statat(&self.outputs, format!("{exec}{stream}"), AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => {}
+                Ok(_) => return Err(Errno::EXIST),
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Names the files that were made for the next command after the one that has begun.
+    pub(super) fn name_output(&self, exec: &str) -> Result<(), Errno> {
+        let folder = &self.outputs;
+        STREAMS.iter().try_for_each(|stream| {
+            let (from, to) = (format!("{UNNAMED}{stream}"), format!("{exec}{stream}"));
+            renameat(folder, from, folder, to)
+        })
+    }
+
     /// Removes what nobody looks at, now that this command is forgotten.
     pub(super) fn clear_output(&self, exec: &str) {
         if exec.starts_with(UNKEPT) {

@@ -33,6 +33,7 @@ pub(super) struct Output {
     /// What somebody wants to read, from there on.
     wanted: Option<u64>,
     stored: Stored,
+    is_lost: bool,
 }
 
 /// What became of a look at the source.
@@ -45,7 +46,7 @@ pub(super) enum Pumped {
 
 impl Output {
     pub(super) fn new(source: Option<OwnedFd>, file: OwnedFd, keep: u64) -> Self {
-        Self { source, file, keep, wanted: None, stored: Stored::default() }
+        Self { source, file, keep, wanted: None, stored: Stored::default(), is_lost: false }
     }
 
     /// Returns where more comes from, unless there is no room for it.
@@ -101,9 +102,14 @@ impl Output {
         Pumped::End
     }
 
+    /// Keeps nothing of what is still to come.
+    pub(super) fn lose(&mut self) {
+        self.is_lost = true;
+    }
+
     /// After a byte that could not be kept none is: a file has no gap but at its beginning.
     fn store(&mut self, mut bytes: &[u8]) {
-        while self.stored.lost == 0 && !bytes.is_empty() {
+        while self.stored.lost == 0 && !self.is_lost && !bytes.is_empty() {
             match rustix::io::pwrite(&self.file, bytes, self.stored.end) {
                 Ok(0) => break,
                 Ok(written) => {

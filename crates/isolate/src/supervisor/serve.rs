@@ -320,9 +320,8 @@ impl Supervisor {
 
     /// Gives up a command that was not asked for.
     fn let_go_of_held(&mut self) {
-        if let Some((start, exec)) = self.held.take() {
+        if let Some((_, exec)) = self.held.take() {
             self.place.leave(exec.leaf());
-            self.place.remove_output(&start.exec);
         }
     }
 
@@ -331,7 +330,7 @@ impl Supervisor {
             return known.untell();
         }
         if let Some((_, mut exec)) = self.held.take_if(|(held, _)| **held == *start) {
-            exec.go(start.at_most);
+            exec.go(start.at_most, &self.place);
             self.execs.insert(start.exec.clone(), exec);
             return;
         }
@@ -342,7 +341,7 @@ impl Supervisor {
         let prepared = self.need_bud();
         match prepared.and_then(|()| Exec::prepare(&self.place, &mut self.bud, start)) {
             Ok(mut exec) => {
-                exec.go(start.at_most);
+                exec.go(start.at_most, &self.place);
                 self.execs.insert(start.exec.clone(), exec);
             }
             Err(broken) => self.not_started(start.exec.clone(), broken),
