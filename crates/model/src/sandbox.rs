@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{Alias, ExecId, NodeId, SandboxId, Tenant},
+    ids::{Alias, ExecId, NodeId, SandboxId, ShellName, Tenant},
     life::{EndCause, Life, Phase, SuspendReason},
     spec::{ExecSpec, SandboxSpec},
 };
@@ -95,37 +95,20 @@ impl Life {
     pub fn decide(&self, request: &Request) -> Result<Verdict, Refusal> {
         match request {
             Request::CancelExec(exec) if !self.running.contains_key(exec) => {
-                return Err(Refusal::ExecNotRunning);
+                Err(Refusal::ExecNotRunning)
             }
             Request::StartExec { exec, .. } if self.running.contains_key(exec) => {
-                return Err(Refusal::ExecExists);
+                Err(Refusal::ExecExists)
             }
             Request::Stop(SuspendReason::Idle) | Request::Freeze(SuspendReason::Idle)
                 if !self.running.is_empty() =>
             {
-                return Err(Refusal::InUse);
+                Err(Refusal::InUse)
             }
-            Request::Stop(_)
-            | Request::Resume
-            | Request::Delete(_)
-            | Request::Freeze(_)
-            | Request::Thaw
-            | Request::StartExec { .. }
-            | Request::CancelExec(_)
-            | Request::Use(_) => {}
-        }
-        let verdict = self.phase.decide(request)?;
-        match request {
-            // Whoever wants a shell that is there gets that one, in a sandbox that is awake.
-            Request::StartExec { spec: ExecSpec { shell: Some(name), .. }, .. }
-                if verdict == Verdict::Do =>
-            {
-                if self.shells.contains_key(name) {
-                    Ok(Verdict::AlreadySo)
-                } else if self.shells.len() >= MOST_SHELLS {
-                    Err(Refusal::TooManyShells)
-                } else {
-                    Ok(Verdict::Do)
+            Request::StartExec { spec: ExecSpec { shell: Some(name), .. }, .. } => {
+                match self.phase.decide(request)? {
+                    Verdict::Do => self.decide_shell(name),
+                    verdict @ (Verdict::AlreadySo | Verdict::First(_)) => Ok(verdict),
                 }
             }
             Request::Stop(_)
@@ -135,7 +118,18 @@ impl Life {
             | Request::Thaw
             | Request::StartExec { .. }
             | Request::CancelExec(_)
-            | Request::Use(_) => Ok(verdict),
+            | Request::Use(_) => self.phase.decide(request),
+        }
+    }
+
+    /// Whoever wants a shell that is there gets that one, in a sandbox that is awake.
+    fn decide_shell(&self, name: &ShellName) -> Result<Verdict, Refusal> {
+        if self.shells.contains_key(name) {
+            Ok(Verdict::AlreadySo)
+        } else if self.shells.len() >= MOST_SHELLS {
+            Err(Refusal::TooManyShells)
+        } else {
+            Ok(Verdict::Do)
         }
     }
 }
