@@ -8,26 +8,29 @@ mod stdin;
 mod text;
 pub(super) mod words;
 
-use std::{future::poll_fn, pin::pin, sync::Arc};
+use std::{future::poll_fn, pin::pin, sync::Arc, time::Duration};
 
 use api::errors::ErrorCode;
+use axum::{extract::Request, response::Response};
 use engine::sandboxes::{
     SandboxError,
     attach::{Attached, Output, Part, Stream},
     shells::{Painting, Resized, Shell, ShellTerminal},
 };
+use futures_util::future::BoxFuture;
 use model::spec::{OnFull, TerminalSize};
 use tokio::{
     select,
     sync::watch,
-    time::{Instant, MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, timeout},
 };
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::{
-    http::App,
+    http::{App, problem::ApiError},
     serve::{Phase, Settings},
     ws::{
+        self,
         connection::until,
         end::End,
         health::Health,
@@ -36,6 +39,18 @@ use crate::{
 };
 use stdin::Stdin;
 use words::Words;
+
+/// Turns a request into a WebSocket that is served by this, and says good-bye on it in the end.
+pub(super) fn converse<S>(app: &App, request: Request, serve: S) -> Result<Response, ApiError>
+where
+    S: for<'a> FnOnce(&'a mut Socket) -> BoxFuture<'a, End> + Send + 'static,
+{
+    ws::upgrade_to(app, request, async move |stream| {
+        let mut socket = Socket::with_limit(stream, session::MAX_MESSAGE).await;
+        let end = serve(&mut socket).await;
+        end.tell(socket).await;
+    })
+}
 
 /// What a client wants of the command that it watches.
 pub(super) enum Wish {
@@ -100,6 +115,9 @@ struct Terminal {
     shell: ShellTerminal,
     size: TerminalSize,
 }
+
+/// For so long what a client wrote last can be taken after it has left.
+const PARTING: Duration = Duration::from_secs(1);
 
 /// EOF, as people type it.
 const END_OF_INPUT: &[u8] = b"\x04";
@@ -184,7 +202,11 @@ impl Conversation {
 
     async fn go_on(&mut self, socket: &mut Socket, listener: &mut impl Listener) -> End {
         match self.converse(socket, listener).await {
-            Ok(end) | Err(Broken::End(end)) => end,
+            Ok(end) => end,
+            Err(Broken::End(end)) => {
+                self.write_rest().await;
+                end
+            }
             // How it ended is known all the same.
             Err(Broken::Sandbox(error @ SandboxError::OutputGone)) => {
                 self.words.error(socket, ErrorCode::OutputGone, &error.to_string());
@@ -225,7 +247,7 @@ impl Conversation {
                 step = step(socket, may_read) => match step {
                     Step::Message(message) => self.hear(message, socket, listener).await?,
                     Step::Flushed => {}
-                    Step::Gone(gone) => return Ok(gone.into()),
+                    Step::Gone(gone) => return Err(Broken::End(gone.into())),
                 },
                 flushed = self.stdin.flush(&self.attached), if self.stdin.is_busy() => {
                     self.note_input(flushed);
@@ -298,6 +320,19 @@ impl Conversation {
         Ok(())
     }
 
+    /// Writes what a client sent before it left, as far as it is taken soon.
+    async fn write_rest(&mut self) {
+        let written = timeout(PARTING, async {
+            while self.stdin.is_busy() {
+                let flushed = self.stdin.flush(&self.attached).await;
+                self.note_input(flushed);
+            }
+        });
+        if written.await.is_err() {
+            tracing::debug!("a command did not take what its client wrote last");
+        }
+    }
+
     /// After bytes that are missing nothing fits what the client shows: it is shown a shell anew.
     async fn show_anew(&mut self, socket: &mut Socket) {
         let Some(terminal) = &mut self.terminal else { return };
@@ -321,6 +356,7 @@ impl Conversation {
 
 /// Why a conversation breaks off.
 enum Broken {
+    /// The client left, or was sent away for what it said.
     End(End),
     Sandbox(SandboxError),
 }

@@ -14,8 +14,8 @@ use model::{capability::Capability, ids::ShellName, sandbox::WhenStopped, spec::
 use super::{
     access::{Access, Unproven},
     conversation::{
-        Conversation, Heard, Wish,
-        session::{MAX_MESSAGE, Said, Session, close_code},
+        Conversation, Heard, Wish, converse,
+        session::{Said, Session, close_code},
         words::{self, Words},
     },
     exec::from_wire,
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     http::{App, problem::ApiError},
-    ws::{self, end::End, socket::Socket},
+    ws::{end::End, socket::Socket},
 };
 
 pub(super) fn routes() -> Routes {
@@ -45,12 +45,12 @@ async fn join(
     unproven: Unproven,
     request: Request,
 ) -> Result<Response, ApiError> {
-    ws::upgrade_to(&app.clone(), request, async move |stream| {
-        let mut socket = Socket::with_limit(stream, MAX_MESSAGE).await;
-        let end = match serve(&app, unproven, &mut socket).await {
-            Ok(end) | Err(end) => end,
-        };
-        end.tell(socket).await;
+    converse(&app.clone(), request, move |socket| {
+        Box::pin(async move {
+            match serve(&app, unproven, socket).await {
+                Ok(end) | Err(end) => end,
+            }
+        })
     })
 }
 

@@ -299,3 +299,13 @@ async fn drain(wire: &mut Wire) -> usize {
     }
     count
 }
+
+#[tokio::test]
+async fn what_a_client_writes_last_is_written_although_it_leaves_at_once() {
+    let ground = Ground::new().await;
+    let mut watcher = Joined::new(&ground, "work").await;
+    let mut leaver = Joined::new(&ground, "work").await;
+    leaver.write("echo la''st words\n").await;
+    leaver.wire.send(json!({"type": "close"})).await;
+    watcher.hears("last words").await;
+}

@@ -18,13 +18,13 @@ use crate::{
     dataplane::{
         access::{Access, Unproven},
         conversation::{
-            Conversation, Due, Heard, Listener, Wish,
-            session::{MAX_MESSAGE, Said, Session, close_code, cut, first_text},
+            Conversation, Due, Heard, Listener, Wish, converse,
+            session::{Said, Session, close_code, cut, first_text},
             words::{self, Words},
         },
     },
     http::{App, problem::ApiError},
-    ws::{self, end::End, socket::Socket},
+    ws::{end::End, socket::Socket},
 };
 
 /// Watches a command in the words of the session protocol.
@@ -33,10 +33,12 @@ pub(super) async fn session(
     unproven: Unproven,
     request: Request,
 ) -> Result<Response, ApiError> {
-    ws::upgrade_to(&app.clone(), request, async move |stream| {
-        let mut socket = Socket::with_limit(stream, MAX_MESSAGE).await;
-        let end = in_session(&app, unproven, &mut socket).await;
-        end.tell(socket).await;
+    converse(&app.clone(), request, move |socket| {
+        Box::pin(async move {
+            match in_session(&app, unproven, socket).await {
+                Ok(end) | Err(end) => end,
+            }
+        })
     })
 }
 
@@ -46,20 +48,12 @@ pub(super) async fn langsmith(
     access: Access,
     request: Request,
 ) -> Result<Response, ApiError> {
-    ws::upgrade_to(&app.clone(), request, async move |stream| {
-        let mut socket = Socket::with_limit(stream, MAX_MESSAGE).await;
-        let end = with_langsmith(&app, access, &mut socket).await;
-        end.tell(socket).await;
+    converse(&app.clone(), request, move |socket| {
+        Box::pin(async move { with_langsmith(&app, access, socket).await })
     })
 }
 
-async fn in_session(app: &App, unproven: Unproven, socket: &mut Socket) -> End {
-    match run_in_session(app, unproven, socket).await {
-        Ok(end) | Err(end) => end,
-    }
-}
-
-async fn run_in_session(app: &App, unproven: Unproven, socket: &mut Socket) -> Result<End, End> {
+async fn in_session(app: &App, unproven: Unproven, socket: &mut Socket) -> Result<End, End> {
     let mut session = Session::open(unproven, Capability::Process, socket).await?;
     let start = first_start(&mut session, socket).await?;
     let words = Words::session(start.encoding.unwrap_or_default());
