@@ -176,9 +176,29 @@ pub(crate) async fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
         let head = head.to_ascii_lowercase();
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
         let length = length.map_or(0, |length| length.parse().unwrap());
-        if count == 0 || body.len() >= length {
+        let body = if head.contains("\r\ntransfer-encoding: chunked") {
+            joined(body)
+        } else {
+            (count == 0 || body.len() >= length).then(|| body.to_owned())
+        };
+        if let Some(body) = body {
             let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-            return Answer { status, head, body: body.to_owned() };
+            return Answer { status, head, body };
         }
+        assert_ne!(count, 0, "{text}");
+    }
+}
+
+/// Returns the content of a body in chunks, once its last one is there.
+fn joined(mut chunks: &str) -> Option<String> {
+    let mut body = String::new();
+    loop {
+        let (length, rest) = chunks.split_once("\r\n")?;
+        let length = usize::from_str_radix(length, 16).unwrap();
+        if length == 0 {
+            return rest.ends_with("\r\n").then_some(body);
+        }
+        body.push_str(rest.get(..length)?);
+        chunks = rest.get(length + 2..)?;
     }
 }
