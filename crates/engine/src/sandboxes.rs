@@ -509,6 +509,19 @@ impl Shared {
         living.get(sandbox).is_some_and(|contact| contact.asks.try_send(ask).is_ok())
     }
 
+    /// Waits until there is room, which somebody else may take first. Of a sandbox without a task there
+    /// never is.
+    async fn room(&self, sandbox: &SandboxId) {
+        let task = self.living().get(sandbox).map(|contact| contact.asks.clone());
+        let has_room = match &task {
+            Some(task) => task.reserve().await.is_ok(),
+            None => false,
+        };
+        if !has_room {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Returns what is told of the commands of a sandbox of this tenant that has a task here.
     fn feeds(&self, sandbox: &SandboxId, tenant: &Tenant) -> Option<Arc<Feeds>> {
         let living = self.living();

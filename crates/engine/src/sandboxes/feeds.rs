@@ -154,14 +154,14 @@ impl Feed {
     }
 
     /// Notes from where on a reader wants a stream, and has the supervisor told if that makes a
-    /// difference. What cannot be told now is told the next time.
+    /// difference. Returns whether it knows: what could not be told now has to be told again.
     pub(super) fn want(
         &self,
         reader: u64,
         (stream, from): (Stream, u64),
         kept: u64,
         tell: impl FnOnce(Wanted) -> bool,
-    ) {
+    ) -> bool {
         let mut readers = self.readers();
         let from = from.saturating_sub(kept / ON_ITS_WAY);
         let wanted = readers.wanted.entry(reader).or_default();
@@ -173,14 +173,16 @@ impl Feed {
         readers.left = None;
         let awaited = readers.wanted.len();
         self.awaited.send_if_modified(|before| std::mem::replace(before, awaited) != awaited);
-        let Some(all) = readers.wanted.values().copied().reduce(least) else { return };
+        let Some(all) = readers.wanted.values().copied().reduce(least) else { return true };
         let is_news = readers.told.is_none_or(|told| {
             let step = kept / PART;
             all.stdout.abs_diff(told.stdout) >= step || all.stderr.abs_diff(told.stderr) >= step
         });
-        if is_news && tell(all) {
+        let is_known = !is_news || tell(all);
+        if is_news && is_known {
             readers.told = Some(all);
         }
+        is_known
     }
 
     /// Whether the supervisor may hold the command up for somebody.
@@ -260,10 +262,10 @@ mod tests {
     fn what_could_not_be_told_is_told_the_next_time() {
         let feed = Feed::default();
         let reader = feed.attend();
-        feed.want(reader, (Stream::Stderr, 0), KEPT, |_| false);
+        assert!(!feed.want(reader, (Stream::Stderr, 0), KEPT, |_| false));
         let mut wanted = None;
         let at = (Stream::Stderr, BEHIND + 5);
-        feed.want(reader, at, KEPT, |all| wanted.replace(all).is_none());
+        assert!(feed.want(reader, at, KEPT, |all| wanted.replace(all).is_none()));
         assert_eq!(wanted, Some(Wanted { stdout: 0, stderr: 5 }));
     }
 }

@@ -170,6 +170,42 @@ async fn output_beyond_what_is_kept_waits_for_its_reader_and_no_byte_is_missing(
     server.end().await;
 }
 
+/// Fills the inbox of the sandbox, and waits for nobody to empty it.
+async fn crowd<F: Future>(asks: &mut [std::pin::Pin<Box<F>>]) {
+    std::future::poll_fn(|context| {
+        for ask in &mut *asks {
+            let _ = ask.as_mut().poll(context);
+        }
+        std::task::Poll::Ready(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reader_whom_a_command_waits_for_is_heard_although_the_inbox_was_full() {
+    let home = Home::new();
+    let output = model::units::ByteSize::mib(2);
+    let defaults = engine::sandboxes::Defaults { output, ..engine::sandboxes::Defaults::default() };
+    let server = home.start_with(defaults).await;
+    let sandbox = server.ready().await;
+    let spec = ExecSpec { on_full: OnFull::Wait, ..shell("seq 1 700000") };
+    let attached = run(&server, &sandbox, None, spec).await;
+    let mut output = attached.output(Stream::Stdout, 0, OnFull::Wait);
+    let mut read = 0;
+    loop {
+        // Whatever is said of this reader finds no room, until it waits itself.
+        let mut asks: Vec<_> = (0..100).map(|_| Box::pin(attached.signal(0))).collect();
+        tokio::task::unconstrained(crowd(&mut asks)).await;
+        match timeout(PATIENCE, output.next()).await.expect("nothing comes").unwrap() {
+            Part::Bytes { bytes, .. } => read += bytes.len(),
+            Part::Gap { .. } => panic!("output is missing"),
+            Part::End { .. } => break,
+        }
+    }
+    assert_eq!(read, (1..=700_000).map(|n| format!("{n}\n").len()).sum::<usize>());
+    server.end().await;
+}
+
 #[tokio::test]
 async fn a_command_with_a_terminal_has_one_and_its_size_can_change() {
     let home = Home::new();

@@ -14,7 +14,7 @@ use rustix::{
     fs::{SeekFrom, seek},
     io::{Errno, ReadWriteFlags, preadv2},
 };
-use tokio::sync::watch;
+use tokio::{select, sync::watch};
 
 use super::{Extent, Flow, Stream};
 use crate::sandboxes::{SandboxError, Shared, actor::Ask, feeds::Feed, outputs_in};
@@ -84,7 +84,7 @@ impl Output {
     /// Returns what comes next, when it is there. What was returned before counts as read. Nothing is
     /// lost if this is dropped.
     pub async fn next(&mut self) -> Result<Part, SandboxError> {
-        self.want();
+        let mut is_told = self.want();
         loop {
             let (extent, is_over) = {
                 let flow = self.flow.borrow_and_update();
@@ -119,8 +119,12 @@ impl Output {
                 }
                 return Ok(Part::End { at: at + extent.lost });
             }
-            if self.flow.changed().await.is_err() {
-                return Err(SandboxError::Unavailable("the server lets go of it".to_owned()));
+            select! {
+                changed = self.flow.changed() => if changed.is_err() {
+                    return Err(SandboxError::Unavailable("the server lets go of it".to_owned()));
+                },
+                // A command that waits for this one says nothing more until it hears of it.
+                () = self.shared.room(&self.exec.sandbox), if !is_told => is_told = self.want(),
             }
         }
     }
@@ -132,14 +136,14 @@ impl Output {
         first_data(file, self.at).filter(|start| *start > self.at)
     }
 
-    /// Has the command wait until this is read, not longer.
-    fn want(&self) {
-        let Some((feed, number)) = &self.seat else { return };
+    /// Has the command wait until this is read, not longer. Returns whether that could be said.
+    fn want(&self) -> bool {
+        let Some((feed, number)) = &self.seat else { return true };
         let kept = self.shared.settings.defaults.output.as_bytes();
         feed.want(*number, (self.stream, self.at), kept, |wanted| {
             let say = Say::Pace { exec: self.exec.id.to_string(), wanted: Some(wanted) };
             self.shared.try_send(&self.exec.sandbox, Ask::Say(say))
-        });
+        })
     }
 
     async fn read(&mut self, most: usize) -> Result<Vec<u8>, SandboxError> {

@@ -203,6 +203,7 @@ impl Keeping {
         }
         let shared = self.shared.upgrade().ok_or(Over)?;
         let output = shared.settings.defaults.output.as_bytes();
+        // What cannot be said now is said with the first output that is read.
         self.feed.want(self.reader, (Stream::Stdout, self.at), output, |wanted| {
             let say = Say::Pace { exec: self.exec.id.to_string(), wanted: Some(wanted) };
             shared.try_send(&self.exec.sandbox, Ask::Say(say))
