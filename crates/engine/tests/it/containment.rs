@@ -15,7 +15,15 @@ use crate::{
     node::{Node, python},
 };
 
-const PROBES: &str = include_str!("../../../../tests/escape/probes.py");
+/// One program, in parts that can be read.
+const PROBES: &str = concat!(
+    include_str!("../../../../tests/escape/judge.py"),
+    include_str!("../../../../tests/escape/calls.py"),
+    include_str!("../../../../tests/escape/system.py"),
+    include_str!("../../../../tests/escape/rights.py"),
+    include_str!("../../../../tests/escape/network.py"),
+    include_str!("../../../../tests/escape/machine.py"),
+);
 
 /// Things of the host that a probe tries to reach. They are there as long as this is.
 struct Bait {
