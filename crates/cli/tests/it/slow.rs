@@ -101,7 +101,7 @@ fn f37_clients_that_read_a_byte_at_a_time_cost_no_more_and_hold_up_nobody() {
 /// The same for those who watch a command in a sandbox, which is held up for them.
 #[test]
 fn f36_f37_who_watches_a_command_and_hardly_reads_costs_bounded_memory_and_holds_up_nobody() {
-    const CLIENTS: u64 = 32;
+    const CLIENTS: u64 = 50;
     let keeper = Keeper::with_demo();
     let minted = keeper.json(&["token", "mint", "--sandbox", "demo", "--scope", "process"]);
     let (sandbox, token) =

@@ -357,7 +357,7 @@ async fn f43_a_thousand_clients_that_come_back_at_once_are_told_the_same() {
 
 #[tokio::test]
 async fn f44_clients_that_say_nothing_or_hardly_anything_are_sent_away_and_hold_up_nobody() {
-    const CLIENTS: usize = 300;
+    const CLIENTS: usize = 500;
     let ground = Ground::new().await;
     let begun = Instant::now();
     let silent = join_all((0..CLIENTS).map(async |_| {
