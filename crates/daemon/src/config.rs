@@ -1,5 +1,6 @@
 //! One configuration: defaults, then a file, then the environment, then flags.
 
+mod first;
 mod images;
 mod languages;
 mod layers;
@@ -81,17 +82,13 @@ pub struct Connections {
 }
 
 /// Sandboxes of those who do not say what they are made of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sessions {
-    /// The image of a sandbox for which the caller names none. Empty: such a caller is refused.
-    pub image: String,
-}
-
-impl Default for Sessions {
-    fn default() -> Self {
-        Self { image: model::image::HOST.to_owned() }
-    }
+    /// The image of a sandbox for which the caller names none. Without one, or if it is empty, such a
+    /// caller is refused. The first start writes one down ([`Config::first_file`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
 }
 
 /// The lifecycle protocol over gRPC.
@@ -276,7 +273,7 @@ impl Config {
             max_connections: self.connections.max,
             max_connections_per_peer: self.connections.max_per_peer,
             host_paths: self.agbox.host_paths.clone(),
-            sessions_image: Some(self.sessions.image.clone()),
+            sessions_image: self.sessions.image.clone(),
             previews_url: self.previews.url.clone(),
             ..Settings::default()
         }

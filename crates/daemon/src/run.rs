@@ -44,6 +44,8 @@ pub struct Ready {
     pub admin_key_file: PathBuf,
     /// Whether that key was made just now.
     pub is_first_start: bool,
+    /// What a sandbox is made of for which nobody names an image.
+    pub sessions_image: Option<String>,
     /// What slots are made of here, and which languages there are, for those who look at it.
     pub machine: serde_json::Value,
 }
@@ -102,7 +104,7 @@ pub enum Agbox {
 /// Serves until `shutdown` is there. Calls `announce` when connections are accepted. `spawner` is
 /// the socket to the process that makes slots, `agbox` what came of the Unix socket.
 pub async fn run(
-    config: Config,
+    mut config: Config,
     kind: Kind,
     spawner: OwnedFd,
     agbox: Agbox,
@@ -112,6 +114,9 @@ pub async fn run(
     let languages = config.languages()?;
     make_data_directory(&config.data)?;
     let _lock = DirectoryLock::take(&config.data)?;
+    if kind == Kind::Lasting {
+        config.settle()?;
+    }
     let store = Store::open(&keys::store_file(&config.data))?;
     let keyring = Keyring::open(store.clone()).await?;
     let made = keys::ensure_admin(&keyring, &config.data).await?;
@@ -128,6 +133,7 @@ pub async fn run(
         url: format!("http://{address}"),
         admin_key_file: keys::admin_key_file(&config.data),
         is_first_start: made.is_some(),
+        sessions_image: config.sessions.image.clone().filter(|image| !image.is_empty()),
         machine: describe(&engine, kind).await?,
     };
     tracing::info!(%address, data = %config.data.display(), "serving");

@@ -101,8 +101,9 @@ impl Serve {
             return self.be_daemon(processes::take_over(numbers)?);
         }
         let scratch = self.private.then(TempDir::new).transpose().context("no temporary files")?;
-        let config = self.load(scratch.as_ref())?;
+        let mut config = self.load(scratch.as_ref())?;
         if self.print_config {
+            config.recall()?;
             say(config.to_toml()?.trim_end())?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -183,9 +184,14 @@ fn announce(ready: &Ready) -> io::Result<()> {
     let data = admin_key_file.parent().filter(|data| !default_data().is_ok_and(|own| own == *data));
     let data_flag = data.map(|data| format!(" --data {}", data.display())).unwrap_or_default();
     let made = if ready.is_first_start { "Made an admin key" } else { "The admin key" };
+    let image = ready.sessions_image.as_ref().map_or_else(
+        || "Who names no image for a sandbox is refused (sessions.image)".to_owned(),
+        |image| format!("Image of a sandbox for which nobody names one (sessions.image): {image}"),
+    );
     say(&format!(
         "Ringfence serves on {url}
 {made}: {key}
+{image}
 
 Try:
   ringfence run{url_flag}{data_flag} --language python -c 'print(\"hello\")'

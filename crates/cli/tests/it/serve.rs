@@ -24,6 +24,11 @@ fn the_first_start_says_where_it_is_and_what_to_try() {
     assert!(greeting.contains(&format!("Made an admin key: {}", file.display())), "{greeting}");
     assert_eq!(greeting.lines().filter(|line| line.starts_with("  ")).count(), 4, "{greeting}");
     assert!(!greeting.contains("rf_"), "{greeting}");
+    assert!(greeting.contains("(sessions.image): host\n"), "{greeting}");
+    let written = std::fs::read_to_string(server.data.path().join("ringfence.toml")).unwrap();
+    assert!(written.ends_with("image = \"host\"\n"), "{written}");
+    let shown = call(&["serve", "--print-config", "--data", server.data()]).out;
+    assert!(shown.contains("[sessions]\nimage = \"host\"\n"), "{shown}");
     assert_eq!(server.stop().0, Some(0));
 }
 

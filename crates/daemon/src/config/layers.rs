@@ -32,6 +32,8 @@ pub struct Sources {
 pub enum ConfigError {
     #[error("cannot read the configuration {path}")]
     Read { path: PathBuf, source: io::Error },
+    #[error("cannot write {path}")]
+    Write { path: PathBuf, source: io::Error },
     #[error("the configuration {path} is not understood")]
     File { path: PathBuf, source: toml::de::Error },
     #[error("{name} is no setting; ringfence serve --print-config shows them all")]
