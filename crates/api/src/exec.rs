@@ -50,7 +50,7 @@ impl std::fmt::Debug for Start {
 }
 
 /// What to run.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Command {
     Text(String),
@@ -102,7 +102,7 @@ pub enum OnFull {
 }
 
 /// What a client says on `WS /v1/exec/ws`, and with another `start` on `WS /v1/shell/ws`.
-#[derive(Clone, PartialEq, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ClientFrame<S = Start> {
     /// First of all, unless the token came with the upgrade; later with a fresh one.

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use crate::exec::{Command, Encoding};
+use crate::{
+    exec::{Command, Encoding},
+    fathom::server::signal_number,
+};
 
 /// Which shell to join: the fields of a `start` frame. One that is not there is started.
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Start {
     /// 1 to 64 letters, digits, `-` and `_`; `default` if nobody says.
@@ -38,5 +41,87 @@ impl std::fmt::Debug for Start {
             .field("name", name)
             .field("exec_id", exec_id)
             .finish_non_exhaustive()
+    }
+}
+
+/// What a client of a shell hears: the text frames of [`crate::exec::ServerFrame`], read. Output comes in
+/// binary messages, if it was asked for so.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Told {
+    Ready {
+        exec_id: String,
+        can_write: bool,
+    },
+    Exit(Ended),
+    Error {
+        code: String,
+        message: String,
+        retryable: bool,
+    },
+    TokenExpiring {
+        expires_at: String,
+    },
+    /// What clients of this version have no use for.
+    #[serde(other)]
+    Other,
+}
+
+/// How a shell ended, as a client reads it: [`crate::exec::Exit`].
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Ended {
+    pub exit_code: Option<i32>,
+    /// With `SIG` before its name.
+    #[serde(default)]
+    pub signal: Option<String>,
+    pub reason: String,
+    #[serde(default)]
+    pub message: Option<String>,
+}
+
+impl Ended {
+    /// Returns the number of the signal that ended it, on Linux.
+    pub fn signal_number(&self) -> Option<i32> {
+        signal_number(self.signal.as_deref()?.trim_start_matches("SIG"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::{ClientFrame, Exit, ServerFrame, ShellReady};
+
+    fn told(frame: &ServerFrame<'_>) -> Told {
+        serde_json::from_str(&serde_json::to_string(frame).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_the_server_says_is_what_its_clients_read() {
+        let shell = Some(ShellReady { name: "a", rows: 1, cols: 2, can_write: true });
+        let ready = ServerFrame::Ready { exec_id: "ex_1", pid: None, shell };
+        assert_eq!(told(&ready), Told::Ready { exec_id: "ex_1".to_owned(), can_write: true });
+        let exit = Exit {
+            exit_code: None,
+            signal: Some("SIGKILL".to_owned()),
+            reason: "signaled",
+            message: None,
+            usage: None,
+        };
+        let ended = Ended {
+            exit_code: None,
+            signal: Some("SIGKILL".to_owned()),
+            reason: "signaled".to_owned(),
+            message: None,
+        };
+        assert_eq!(told(&ServerFrame::Exit(exit)), Told::Exit(ended));
+        assert_eq!(told(&ServerFrame::Pong { id: None }), Told::Other);
+    }
+
+    #[test]
+    fn what_a_client_says_is_what_the_server_reads() {
+        let start = Start { name: Some("a".to_owned()), rows: Some(3), ..Start::default() };
+        let frame = ClientFrame::Start(Box::new(start));
+        let text = serde_json::to_string(&frame).unwrap();
+        assert!(serde_json::from_str::<ClientFrame<Start>>(&text).unwrap() == frame);
     }
 }

@@ -11,4 +11,5 @@ pub(crate) mod logs;
 pub(crate) mod ps;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod shell;
 pub(crate) mod token;

@@ -10,6 +10,7 @@ mod processes;
 mod sandboxes;
 mod server;
 mod shown;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,8 @@ enum Command {
     Create(commands::create::Create),
     /// Run a command in a sandbox.
     Exec(commands::exec::Exec),
+    /// Open a terminal in a sandbox, or watch one.
+    Shell(commands::shell::Shell),
     /// List sandboxes.
     Ps(commands::ps::Ps),
     /// Stop sandboxes; their files stay.
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Create(create) => create.run(),
         Command::Exec(exec) => exec.run(),
+        Command::Shell(shell) => shell.run(),
         Command::Ps(ps) => ps.run(),
         Command::Stop(stop) => stop.run(),
         Command::Resume(resume) => resume.run(),

@@ -1,6 +1,6 @@
 //! Managing keys, and giving out tokens, over the admin routes.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use api::{
     keys::{Actor, ActorKind, CreateKey, CreatedKey, Key, KeyList, KeyRole},
@@ -138,11 +138,13 @@ impl Admin {
             }
         };
         // The connection does the reading and writing; it ends after the answer.
+        let mut exchange = pin!(exchange);
         tokio::select! {
-            answer = exchange => answer,
+            answer = &mut exchange => answer,
             ended = connection => {
                 ended?;
-                Err(ClientError::Closed { reason: "no answer".to_owned() })
+                // The answer may have come with the end.
+                exchange.await
             }
         }
     }

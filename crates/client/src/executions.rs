@@ -10,15 +10,14 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::net::TcpStream;
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{
-        Error as WsError, Message, Utf8Bytes,
-        client::IntoClientRequest as _,
-        http::{HeaderValue, header::AUTHORIZATION},
-        protocol::WebSocketConfig,
-    },
+    tungstenite::{Message, Utf8Bytes},
 };
 
-use crate::{ClientError, address::Address};
+use crate::{
+    ClientError,
+    address::Address,
+    websocket::{broken, connect},
+};
 
 /// The id of our execution. A connection runs one, so any will do.
 const ID: &str = "run";
@@ -113,7 +112,7 @@ impl Run {
         request: Request,
         ts: &str,
     ) -> Result<Self, ClientError> {
-        let mut socket = connect(address, key).await?;
+        let mut socket = connect(address, "/ws", key).await?;
         let frame = ClientFrame::Execute(execute(request, ts));
         send(&mut socket, &frame).await?;
         Ok(Self { socket, status: None, is_over: false })
@@ -218,36 +217,10 @@ fn execute(request: Request, ts: &str) -> Execute {
     }
 }
 
-async fn connect(address: &Address, key: &str) -> Result<WebSocketStream<TcpStream>, ClientError> {
-    let stream = address.connect().await?;
-    let url = format!("ws://{}/ws", address.authority());
-    let mut request = url.into_client_request().map_err(broken)?;
-    let mut bearer =
-        HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_not_visible| ClientError::Key)?;
-    bearer.set_sensitive(true);
-    request.headers_mut().insert(AUTHORIZATION, bearer);
-    request.headers_mut().insert("x-protocol-version", HeaderValue::from_static("1"));
-    let config = WebSocketConfig::default();
-    tokio_tungstenite::client_async_with_config(request, stream, Some(config))
-        .await
-        .map(|(socket, _)| socket)
-        .map_err(|error| match error {
-            WsError::Http(response) => ClientError::refused(
-                response.status().as_u16(),
-                response.body().as_deref().unwrap_or_default(),
-            ),
-            other => broken(other),
-        })
-}
-
 async fn send(
     socket: &mut WebSocketStream<TcpStream>,
     frame: &ClientFrame,
 ) -> Result<(), ClientError> {
     let text = serde_json::to_string(frame).map_err(ClientError::Answer)?;
     socket.send(Message::Text(Utf8Bytes::from(text))).await.map_err(broken)
-}
-
-fn broken(error: WsError) -> ClientError {
-    ClientError::WebSocket(Box::new(error))
 }

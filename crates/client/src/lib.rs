@@ -1,14 +1,17 @@
-//! The Rust client: runs code on a Ringfence server, keeps sandboxes there, and manages its
-//! keys and tokens.
+//! The Rust client: runs code on a Ringfence server, keeps sandboxes there, opens
+//! terminals in them, and manages its keys and tokens.
 //!
 //! Depends on nothing of ours but the wire messages.
 
 pub mod address;
 pub mod admin;
+mod away;
 pub mod executions;
 mod grpc;
 pub mod images;
 pub mod sandboxes;
+pub mod shells;
+mod websocket;
 
 use std::io;
 
@@ -47,10 +50,26 @@ pub enum ClientError {
     Duration,
 }
 
+/// Refusals of a server that has just started, is about to end, or has no room.
+const PASSING: [&str; 3] = ["UNAVAILABLE", "SANDBOX_STARTING", "HTTP 503"];
+
 impl ClientError {
     /// Tells whether the connection broke, so that nothing is known of what was asked for.
     pub fn is_broken(&self) -> bool {
         matches!(self, Self::Broken { .. })
+    }
+
+    /// Returns the same, as a broken connection if it may go better in a while.
+    fn into_broken(self) -> Self {
+        let cause = match &self {
+            Self::Connect { source, .. } => source.to_string(),
+            Self::WebSocket(error) => error.to_string(),
+            Self::Http(error) => error.to_string(),
+            Self::Closed { reason } => reason.clone(),
+            Self::Refused { code, message } if PASSING.contains(&code.as_str()) => message.clone(),
+            _ => return self,
+        };
+        Self::Broken { cause }
     }
 
     /// Returns the server's code, if it refused.

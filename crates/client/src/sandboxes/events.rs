@@ -1,23 +1,18 @@
 //! Following a sandbox, and waiting for what becomes of it. Nothing polls: a state is read again
 //! when an event says that something happened. A server that is away for a while is waited for.
 
-use std::time::Duration;
-
 use api::agbox::v1;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tonic::Streaming;
 
 use super::{
     Sandboxes,
     record::{Event, Exec, Sandbox, State},
 };
-use crate::ClientError;
-
-/// How long a server may be away before it is given up.
-const AWAY: Duration = Duration::from_mins(1);
-
-/// Between two attempts to reach a server that is away: at first, and at most.
-const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
+use crate::{
+    ClientError,
+    away::{Away, Gone, LONG_PAUSE},
+};
 
 /// The events of a sandbox after a sequence, then those to come.
 #[derive(Debug)]
@@ -78,7 +73,7 @@ impl Events {
                 Ok(None) => return Ok(None),
                 Err(status) => {
                     // One that breaks at once, again and again, is of a server that is away.
-                    if stream.since.elapsed() > PAUSE[1] {
+                    if stream.since.elapsed() > LONG_PAUSE {
                         self.away = Away::default();
                     }
                     self.stream = None;
@@ -102,47 +97,6 @@ impl Events {
             }
             Err(error) => self.away.bear(error).map(Some),
         }
-    }
-}
-
-/// For how long a server has been away.
-#[derive(Debug, Default)]
-struct Away {
-    since: Option<Instant>,
-    attempts: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gone {
-    Just,
-    Still,
-}
-
-impl Away {
-    fn has_begun(&self) -> bool {
-        self.since.is_some()
-    }
-
-    /// Gives the error back if it is not for waiting, or was waited for long enough.
-    fn bear(&mut self, error: ClientError) -> Result<Gone, ClientError> {
-        if !error.is_broken() {
-            return Err(error);
-        }
-        match self.since {
-            None => {
-                self.since = Some(Instant::now());
-                Ok(Gone::Just)
-            }
-            Some(since) if since.elapsed() < AWAY => Ok(Gone::Still),
-            Some(_) => Err(error),
-        }
-    }
-
-    async fn pause(&mut self) {
-        let [first, most] = PAUSE;
-        let pause = first.saturating_mul(1 << self.attempts.min(8)).min(most);
-        self.attempts += 1;
-        sleep(pause).await;
     }
 }
 
@@ -226,18 +180,6 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_is_away_is_tried_ever_more_seldom_and_given_up_after_a_minute() {
-        let mut away = Away::default();
-        let (begun, mut attempts) = (Instant::now(), 0);
-        while away.bear(Status::unavailable("").into()).is_ok() {
-            away.pause().await;
-            attempts += 1;
-        }
-        assert!((AWAY..AWAY * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
-        assert!((50..80).contains(&attempts), "{attempts}");
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_broken_connection_is_told_once_and_waited_out() {
         let (attempts, mut told) = (Cell::new(0), 0);
         let read = async || {
@@ -251,7 +193,6 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_is_not_waited_for() {
         let refused = || ClientError::Refused { code: "X".to_owned(), message: String::new() };
-        assert!(Away::default().bear(refused()).is_err());
         let mut told = 0;
         assert!(patiently(async || Err::<(), _>(refused()), || told += 1).await.is_err());
         assert_eq!(told, 0);
