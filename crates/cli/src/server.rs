@@ -29,6 +29,9 @@ pub(crate) struct Server {
         global = true
     )]
     key: Option<String>,
+    /// The authorities that say who the server is, in PEM; without it, those of this machine
+    #[arg(long, env = "RINGFENCE_CA_CERT", value_name = "FILE", global = true)]
+    ca_cert: Option<PathBuf>,
     /// The server's data directory, where its admin key is
     #[arg(long, env = "RINGFENCE_DATA", value_name = "DIR", global = true)]
     data: Option<PathBuf>,
@@ -45,7 +48,11 @@ impl Server {
     }
 
     pub(crate) fn address(&self) -> anyhow::Result<Address> {
-        Ok(Address::parse(self.url())?)
+        let address = Address::parse(self.url())?;
+        Ok(match &self.ca_cert {
+            Some(authorities) => address.believing(authorities),
+            None => address,
+        })
     }
 
     pub(crate) fn data(&self) -> anyhow::Result<PathBuf> {

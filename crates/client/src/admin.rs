@@ -14,7 +14,10 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 
-use crate::{ClientError, address::Address};
+use crate::{
+    ClientError,
+    address::{Address, Protocol},
+};
 
 /// Manages the keys of one server.
 pub struct Admin {
@@ -118,7 +121,7 @@ impl Admin {
 
     /// Sends one request on a connection of its own; returns the body of a success.
     async fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Bytes, ClientError> {
-        let stream = TokioIo::new(self.address.connect().await?);
+        let stream = TokioIo::new(self.address.connect(Protocol::Http).await?);
         let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
         let request = Request::builder()
             .method(method)

@@ -7,16 +7,12 @@ use api::fathom::{
     server::{self, ServerFrame},
 };
 use futures_util::{SinkExt as _, StreamExt as _};
-use tokio::net::TcpStream;
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{Message, Utf8Bytes},
-};
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use crate::{
     ClientError,
     address::Address,
-    websocket::{broken, connect},
+    websocket::{Socket, broken, connect},
 };
 
 /// The id of our execution. A connection runs one, so any will do.
@@ -99,7 +95,7 @@ pub enum Status {
 /// One execution on a connection of its own.
 #[derive(Debug)]
 pub struct Run {
-    socket: WebSocketStream<TcpStream>,
+    socket: Socket,
     status: Option<Status>,
     is_over: bool,
 }
@@ -217,10 +213,7 @@ fn execute(request: Request, ts: &str) -> Execute {
     }
 }
 
-async fn send(
-    socket: &mut WebSocketStream<TcpStream>,
-    frame: &ClientFrame,
-) -> Result<(), ClientError> {
+async fn send(socket: &mut Socket, frame: &ClientFrame) -> Result<(), ClientError> {
     let text = serde_json::to_string(frame).map_err(ClientError::Answer)?;
     socket.send(Message::Text(Utf8Bytes::from(text))).await.map_err(broken)
 }

@@ -13,7 +13,10 @@ use tonic::{
 use tonic_types::StatusExt as _;
 use tower::service_fn;
 
-use crate::{ClientError, address::Address};
+use crate::{
+    ClientError,
+    address::{Address, Protocol},
+};
 
 /// No answer takes longer. The server has the same bound.
 const DEADLINE: Duration = Duration::from_mins(1);
@@ -27,13 +30,20 @@ pub(crate) type Connection = InterceptedService<Channel, Bearer>;
 
 /// Connects. The key is looked at with the first call.
 pub(crate) async fn connect(address: &Address, key: &str) -> Result<Connection, ClientError> {
-    let url = format!("http://{}", address.authority());
+    let url = address.url();
     let not_a_url = |_| ClientError::Url { url: url.clone() };
-    let endpoint = Endpoint::from_shared(url.clone()).map_err(not_a_url)?;
+    // Who connects sees to TLS, so that this is not to.
+    let endpoint = Endpoint::from_shared(format!("http://{}", address.authority()));
+    let endpoint = endpoint.map_err(not_a_url)?;
     let endpoint = endpoint.connect_timeout(CONNECT);
     let endpoint = endpoint.http2_keep_alive_interval(ALIVE).keep_alive_timeout(ALIVE);
     let bearer = Bearer::new(key)?;
-    let channel = endpoint.connect().await;
+    let address = address.clone();
+    let connect = move |_: Uri| {
+        let address = address.clone();
+        async move { address.connect(Protocol::Grpc).await.map(TokioIo::new) }
+    };
+    let channel = endpoint.connect_with_connector(service_fn(connect)).await;
     let channel = channel.map_err(|error| unreachable(url, &error))?;
     Ok(InterceptedService::new(channel, bearer))
 }
@@ -87,6 +97,10 @@ impl Interceptor for Bearer {
 fn unreachable(url: String, error: &transport::Error) -> ClientError {
     let mut cause = error.source();
     while let Some(next) = cause {
+        if let Some(ClientError::Unproven { source, .. }) = next.downcast_ref() {
+            let source = io::Error::other(source.to_string());
+            return ClientError::Unproven { url, source };
+        }
         if let Some(error) = next.downcast_ref::<io::Error>() {
             let source = error
                 .raw_os_error()

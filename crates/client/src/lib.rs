@@ -20,10 +20,12 @@ use std::io;
 pub enum ClientError {
     #[error("\"{url}\" is not a server's URL; one looks like http://127.0.0.1:7700")]
     Url { url: String },
-    #[error("refusing to send a key to {host} without TLS")]
+    #[error("refusing to send a key to {host} without TLS; write https://")]
     Plaintext { host: String },
-    #[error("https is not supported yet; reach the server through a tunnel to loopback")]
-    Tls,
+    #[error("cannot use the authorities in {path}")]
+    Authorities { path: String, source: io::Error },
+    #[error("whatever answers at {url} cannot show that it is this server")]
+    Unproven { url: String, source: io::Error },
     #[error("the key contains characters that no key has")]
     Key,
     #[error("a role is one of admin, broker and user")]

@@ -1,6 +1,5 @@
 //! Opening a WebSocket with a credential.
 
-use tokio::net::TcpStream;
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
@@ -11,14 +10,19 @@ use tokio_tungstenite::{
     },
 };
 
-use crate::{ClientError, address::Address};
+use crate::{
+    ClientError,
+    address::{Address, Protocol, Stream},
+};
+
+pub(crate) type Socket = WebSocketStream<Box<dyn Stream>>;
 
 pub(crate) async fn connect(
     address: &Address,
     path: &str,
     credential: &str,
-) -> Result<WebSocketStream<TcpStream>, ClientError> {
-    let stream = address.connect().await?;
+) -> Result<Socket, ClientError> {
+    let stream = address.connect(Protocol::Http).await?;
     let url = format!("ws://{}{path}", address.authority());
     let mut request = url.into_client_request().map_err(broken)?;
     let mut bearer = HeaderValue::from_str(&format!("Bearer {credential}"))

@@ -25,13 +25,16 @@ use crate::{dataplane::previews, serve::Settings};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where to listen. Another address than loopback needs TLS, and is refused without.
+    /// Where to listen. Another address than loopback needs TLS, here or by a proxy, and is refused
+    /// without.
     pub listen: SocketAddr,
     /// Where state is kept.
     pub data: PathBuf,
     /// The URL that others know this server by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
+    /// Whether a proxy with TLS is all that can reach this server.
+    pub behind_proxy: bool,
     /// Origins of web pages that may connect, besides the server's own.
     pub allowed_origins: Vec<String>,
     /// How long executions may go on after a stop was asked for.
@@ -46,6 +49,7 @@ pub struct Config {
     /// `ringfence` if there is such a user, else a number that nobody has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    pub tls: TlsConfig,
     pub log: Log,
     pub connections: Connections,
     pub executions: Executions,
@@ -79,6 +83,18 @@ pub enum LogFormat {
 pub struct Connections {
     pub max: usize,
     pub max_per_peer: usize,
+}
+
+/// TLS on the main port: both, or neither.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlsConfig {
+    /// A file in PEM with the server's certificate first, and then those that lead to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cert: Option<PathBuf>,
+    /// A file in PEM with its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
 }
 
 /// Sandboxes of those who do not say what they are made of.
@@ -152,6 +168,8 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 7700)),
             data: PathBuf::from("/var/lib/ringfence"),
             public_url: None,
+            behind_proxy: false,
+            tls: TlsConfig::default(),
             allowed_origins: Vec::new(),
             drain: settings.drain,
             allow_soft_limits: false,
@@ -217,11 +235,24 @@ impl Config {
     /// Refuses what is unsafe or makes no sense, with what to do instead.
     pub fn check(&self) -> Result<(), ConfigError> {
         let refuse = |problem: String| Err(ConfigError::Unsafe { problem });
-        if !self.listen.ip().is_loopback() {
+        let TlsConfig { cert, key } = &self.tls;
+        if cert.is_some() != key.is_some() {
+            return refuse("tls.cert and tls.key belong together: set both, or neither".into());
+        }
+        let ip = self.listen.ip();
+        if !ip.is_loopback() && cert.is_none() && !self.behind_proxy {
             return refuse(format!(
                 "listen = \"{}\" is not a loopback address, and there is no TLS: keys and code \
-                 would cross the network in the clear; listen on 127.0.0.1 and put a TLS proxy \
-                 on this machine in front of it",
+                 would cross the network in the clear; give a certificate and its key with \
+                 --tls-cert and --tls-key, or listen on 127.0.0.1, or say --behind-proxy if a \
+                 proxy with TLS is all that can reach this address",
+                self.listen
+            ));
+        }
+        if ip.is_unspecified() && self.public_url.is_none() {
+            return refuse(format!(
+                "listen = \"{}\" does not say where clients find the server: set public_url, such \
+                 as --public-url https://sandboxes.example.com",
                 self.listen
             ));
         }

@@ -17,6 +17,7 @@ mod metrics;
 mod node;
 pub mod run;
 pub mod serve;
+pub mod tls;
 mod to_wire;
 pub mod tokens;
 pub mod ws;

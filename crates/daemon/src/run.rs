@@ -30,7 +30,8 @@ use crate::{
     key_file::KeyFileError,
     keys::{self, KeyError},
     node::Node,
-    serve::serve,
+    serve::{Settings, serve},
+    tls::{Tls, TlsError},
     tokens::Tokens,
 };
 
@@ -61,6 +62,8 @@ pub enum RunError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Key(#[from] KeyError),
+    #[error("cannot serve with TLS")]
+    Tls(#[from] TlsError),
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot use the agbox socket")]
@@ -121,6 +124,11 @@ pub async fn run(
     let keyring = Keyring::open(store.clone()).await?;
     let made = keys::ensure_admin(&keyring, &config.data).await?;
     let cannot_listen = |source| RunError::Listen { address: config.listen, source };
+    let tls = match (&config.tls.cert, &config.tls.key) {
+        (Some(cert), Some(key)) => Some(Tls::open(cert.clone(), key.clone())?),
+        (_, _) => None,
+    };
+    let settings = Settings { tls, ..config.settings() };
     let listener = TcpListener::bind(config.listen).await.map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
     let engine = start_engine(&config, languages, spawner).await?;
@@ -130,7 +138,10 @@ pub async fn run(
     };
     let ready = Ready {
         address,
-        url: format!("http://{address}"),
+        url: match &config.public_url {
+            Some(url) if address.ip().is_unspecified() => url.clone(),
+            Some(_) | None => settings.url_of(address),
+        },
         admin_key_file: keys::admin_key_file(&config.data),
         is_first_start: made.is_some(),
         sessions_image: config.sessions.image.clone().filter(|image| !image.is_empty()),
@@ -141,7 +152,7 @@ pub async fn run(
     let socket = open_door(agbox, &config)?;
     let tokens = sandboxes.is_some().then(|| Tokens::open(&config.data)).transpose()?;
     let lifecycle = Lifecycle { sandboxes: sandboxes.clone(), tokens, socket };
-    let serving = serve(listener, engine.clone(), keyring, lifecycle, config.settings(), shutdown);
+    let serving = serve(listener, engine.clone(), keyring, lifecycle, settings, shutdown);
     let end = select! {
         () = serving => Ok(()),
         () = engine.spawner_gone() => Err(RunError::SpawnerGone),

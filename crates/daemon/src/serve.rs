@@ -9,7 +9,7 @@ use std::{
     convert::Infallible,
     future::Future,
     io,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -46,6 +46,7 @@ use crate::{
     grpc::{self, Entrance, Grpc, HostPaths, Lifecycle, Surface},
     http::{self, App},
     metrics::Metrics,
+    tls::Tls,
     ws::{Origins, health::Timing},
 };
 
@@ -84,6 +85,19 @@ pub struct Settings {
     pub ports: ports::Timing,
     /// The URL that previews are below: each has a host of its own there.
     pub previews_url: Option<String>,
+    /// Who the server shows that it is. Without it, connections are in the clear.
+    pub tls: Option<Tls>,
+}
+
+impl Settings {
+    /// Returns the URL of an address of this server.
+    pub(crate) fn url_of(&self, address: SocketAddr) -> String {
+        format!("{}://{address}", self.scheme())
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
 }
 
 impl Default for Settings {
@@ -101,6 +115,7 @@ impl Default for Settings {
             sessions_image: None,
             ports: ports::Timing::default(),
             previews_url: None,
+            tls: None,
         }
     }
 }
@@ -150,7 +165,17 @@ pub async fn serve(
             socket.serve(grpc.clone(), tasks.clone(), settings.head_deadline, phase.clone());
         tasks.start("agbox socket", serving);
     }
+    if let Some(tls) = settings.tls.clone() {
+        let mut phase = phase.clone();
+        tasks.start("certificate", async move {
+            select! {
+                () = tls.follow() => {}
+                _ = phase.wait_for(|phase| *phase != Phase::Serving) => {}
+            }
+        });
+    }
     let door = Door {
+        tls: settings.tls.clone(),
         places: Arc::new(Semaphore::new(settings.max_connections)),
         per_peer: Arc::default(),
         max_per_peer: settings.max_connections_per_peer,
@@ -169,7 +194,7 @@ pub async fn serve(
                 Ok((stream, peer)) => door.let_in(stream, peer.ip()),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
-                    refuse_one(&error, &listener, &mut spare).await;
+                    refuse_one(&error, &listener, &mut spare, door.tls.as_ref()).await;
                 }
             },
             _ = tidy.tick() => metrics.tidy(),
@@ -196,8 +221,8 @@ fn own_origins(listener: &TcpListener, settings: &Settings) -> Vec<String> {
     if let Ok(address) = listener.local_addr()
         && address.ip().is_loopback()
     {
-        origins.push(format!("http://{address}"));
-        origins.push(format!("http://localhost:{}", address.port()));
+        origins.push(settings.url_of(address));
+        origins.push(format!("{}://localhost:{}", settings.scheme(), address.port()));
     }
     origins
 }
@@ -206,7 +231,7 @@ fn own_origins(listener: &TcpListener, settings: &Settings) -> Vec<String> {
 fn base_url(listener: &TcpListener, settings: &Settings) -> Arc<str> {
     match (&settings.public_url, listener.local_addr()) {
         (Some(url), _) => url.trim_end_matches('/').into(),
-        (None, Ok(address)) => format!("http://{address}").into(),
+        (None, Ok(address)) => settings.url_of(address).into(),
         (None, Err(_)) => "".into(),
     }
 }
@@ -218,7 +243,9 @@ fn previews_url(listener: &TcpListener, settings: &Settings) -> Option<String> {
     match (&settings.previews_url, &settings.public_url) {
         (Some(url), _) => Some(url.clone()),
         (None, Some(_)) => None,
-        (None, None) => address.map(|address| format!("http://localhost:{}", address.port())),
+        (None, None) => {
+            address.map(|it| format!("{}://localhost:{}", settings.scheme(), it.port()))
+        }
     }
 }
 
@@ -232,6 +259,7 @@ fn origin_of(url: &str) -> String {
 /// Lets connections in, as long as there is room.
 #[derive(Debug)]
 struct Door {
+    tls: Option<Tls>,
     places: Arc<Semaphore>,
     per_peer: Arc<Mutex<HashMap<IpAddr, usize>>>,
     max_per_peer: usize,
@@ -283,7 +311,9 @@ impl Door {
     fn let_in(&self, stream: TcpStream, peer: IpAddr) {
         let Some(place) = self.place(peer) else {
             tracing::warn!(%peer, "no room for a connection");
-            self.surfaces.tasks.start("turn away", turn_away(stream));
+            if self.tls.is_none() {
+                self.surfaces.tasks.start("turn away", turn_away(stream));
+            }
             return;
         };
         if let Err(error) = stream.set_nodelay(true) {
@@ -295,8 +325,17 @@ impl Door {
         if let Err(error) = set_tcp_user_timeout(&stream, stalled) {
             tracing::debug!(%error, "cannot bound how long a peer takes nothing");
         }
-        let connection = talk(stream, place, self.surfaces.clone(), self.head_deadline);
-        self.surfaces.tasks.start("http connection", connection);
+        let (surfaces, within) = (self.surfaces.clone(), self.head_deadline);
+        match self.tls.clone() {
+            None => {
+                let connection = talk(stream, place, surfaces, within);
+                self.surfaces.tasks.start("http connection", connection);
+            }
+            Some(tls) => {
+                let connection = talk_safely(tls, stream, place, surfaces, within);
+                self.surfaces.tasks.start("https connection", connection);
+            }
+        }
     }
 
     fn place(&self, peer: IpAddr) -> Option<Place> {
@@ -313,8 +352,15 @@ impl Door {
 }
 
 /// Sends one connection away for which there is no descriptor, or waits for better times.
-async fn refuse_one(error: &io::Error, listener: &TcpListener, spare: &mut Spare) {
+async fn refuse_one(
+    error: &io::Error,
+    listener: &TcpListener,
+    spare: &mut Spare,
+    tls: Option<&Tls>,
+) {
     match spare.accept(error, listener).await {
+        // Whoever expects TLS understands nothing before it, and it would cost more than a place.
+        Some(stream) if tls.is_some() => drop(stream),
         Some(stream) => turn_away(stream).await,
         None => sleep(NO_DESCRIPTORS).await,
     }
@@ -328,7 +374,30 @@ async fn turn_away(mut stream: TcpStream) {
     let _ = timeout(Duration::from_secs(1), stream.write_all(ANSWER)).await;
 }
 
-async fn talk(stream: TcpStream, place: Place, surfaces: Surfaces, head_deadline: Duration) {
+/// Talks over TLS, once both sides know whom they talk to.
+async fn talk_safely(
+    tls: Tls,
+    stream: TcpStream,
+    place: Place,
+    surfaces: Surfaces,
+    head_deadline: Duration,
+) {
+    let mut phase = surfaces.phase.clone();
+    let shaken = select! {
+        shaken = timeout(head_deadline, tls.accept(stream)) => shaken,
+        _ = phase.wait_for(|phase| *phase != Phase::Serving) => return,
+    };
+    match shaken {
+        Ok(Ok(stream)) => talk(stream, place, surfaces, head_deadline).await,
+        Ok(Err(error)) => tracing::debug!(%error, "no TLS came about"),
+        Err(_) => tracing::debug!("TLS did not come about in time"),
+    }
+}
+
+async fn talk<S>(stream: S, place: Place, surfaces: Surfaces, head_deadline: Duration)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let Surfaces { router, grpc, tasks, mut phase } = surfaces;
     let sniffed = select! {
         sniffed = sniff(stream, head_deadline) => sniffed,

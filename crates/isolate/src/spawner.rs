@@ -225,8 +225,8 @@ impl Spawner {
         socket: &PacketSocket,
         mut daemon: Option<Daemon>,
     ) -> Result<Option<Exit>, SpawnerError> {
-        let signals = sys::signal::as_descriptor(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT])
-            .map_err(doing("watch signals"))?;
+        let heard = [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+        let signals = sys::signal::as_descriptor(&heard).map_err(doing("watch signals"))?;
         let watch = |fd: BorrowedFd<'_>, about: About, flags| {
             epoll::add(&self.events, fd, about.data(), flags).map_err(doing("watch events"))
         };

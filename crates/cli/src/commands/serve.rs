@@ -4,7 +4,7 @@ use std::{
     env,
     io::{self, Read as _},
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     thread,
     time::Duration,
@@ -41,6 +41,8 @@ use crate::{
   ringfence serve
   ringfence serve --listen 127.0.0.1:8000 --data /srv/ringfence
   ringfence serve --config ringfence.toml --print-config
+  ringfence serve --listen 0.0.0.0:443 --public-url https://sandboxes.example.com \\
+      --tls-cert fullchain.pem --tls-key privkey.pem
   RINGFENCE_LISTEN=127.0.0.1:8000 RINGFENCE_EXECUTIONS__RUNNING=8 ringfence serve")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Serve {
@@ -50,6 +52,19 @@ pub(crate) struct Serve {
     /// Where to keep state [default: /var/lib/ringfence for root, else under the home directory]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// The server's certificate in PEM, with those that lead to it; replaced while it serves when
+    /// the file is
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Listen without TLS on another address than loopback: a proxy with TLS is all that can reach it
+    #[arg(long)]
+    behind_proxy: bool,
+    /// The URL that others know this server by
+    #[arg(long, value_name = "URL")]
+    public_url: Option<String>,
     /// A configuration file in TOML
     #[arg(long, env = "RINGFENCE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -139,6 +154,7 @@ impl Serve {
         set("listen", self.listen.map(|address| address.to_string()));
         set("data", self.data.as_ref().map(|path| path.display().to_string()));
         set("freshness", self.freshness.clone());
+        set("public_url", self.public_url.clone());
         if let Some(scratch) = scratch {
             set("listen", Some("127.0.0.1:0".to_owned()));
             set("data", Some(scratch.path().display().to_string()));
@@ -146,6 +162,16 @@ impl Serve {
         // What is allowed by a flag counts when the settings are looked at as a whole.
         if self.allow_soft_limits {
             flags.insert("allow_soft_limits".to_owned(), Value::Boolean(true));
+        }
+        if self.behind_proxy {
+            flags.insert("behind_proxy".to_owned(), Value::Boolean(true));
+        }
+        if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            let path = |path: &Path| {
+                Ok::<_, io::Error>(Value::String(std::path::absolute(path)?.display().to_string()))
+            };
+            let files = [("cert".to_owned(), path(cert)?), ("key".to_owned(), path(key)?)];
+            flags.insert("tls".to_owned(), Value::Table(Table::from_iter(files)));
         }
         if self.allow_unlimited_disk {
             let allowed = ("allow_unlimited_disk".to_owned(), Value::Boolean(true));

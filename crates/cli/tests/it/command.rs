@@ -116,16 +116,21 @@ impl Server {
             greeting += &lines.next().unwrap().unwrap();
             greeting += "\n";
         }
-        let url = greeting.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+        let url = greeting.split_whitespace().find(|word| word.starts_with("http")).unwrap();
         Self { url: url.to_owned(), data, greeting, child }
     }
 
     pub(crate) fn address(&self) -> &str {
-        self.url.strip_prefix("http://").unwrap()
+        self.url.split_once("://").unwrap().1
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address()).unwrap()
+    }
+
+    /// Returns the process that was started.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Returns the process that clients talk to: a child of the one that was started.

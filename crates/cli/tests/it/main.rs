@@ -15,5 +15,6 @@ mod serve;
 mod shell;
 mod slow;
 mod terminal;
+mod tls;
 mod token;
 mod websocket;

@@ -12,14 +12,15 @@ use futures_util::{
     future::OptionFuture,
     stream::{SplitSink, SplitStream},
 };
-use tokio::{net::TcpStream, select, time::timeout};
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{Error as WsError, Message, protocol::CloseFrame},
-};
+use tokio::{select, time::timeout};
+use tokio_tungstenite::tungstenite::{Error as WsError, Message, protocol::CloseFrame};
 
 use super::{Ended, Local, Size, Update};
-use crate::{ClientError, address::Address, websocket};
+use crate::{
+    ClientError,
+    address::Address,
+    websocket::{self, Socket},
+};
 
 /// The server asks for a sign of life every 20 s if nothing else is to be said.
 const SILENCE: Duration = Duration::from_mins(1);
@@ -31,8 +32,8 @@ const HEAD: usize = 9;
 const TOKEN_ENDED: u16 = 4401;
 
 pub(super) struct Connection {
-    sink: SplitSink<WebSocketStream<TcpStream>, Message>,
-    stream: SplitStream<WebSocketStream<TcpStream>>,
+    sink: SplitSink<Socket, Message>,
+    stream: SplitStream<Socket>,
     exec: String,
     can_write: bool,
     /// Why the server is about to close.
@@ -197,9 +198,7 @@ impl Connection {
     }
 }
 
-async fn hear(
-    stream: &mut SplitStream<WebSocketStream<TcpStream>>,
-) -> Result<Message, ClientError> {
+async fn hear(stream: &mut SplitStream<Socket>) -> Result<Message, ClientError> {
     let silent = |_| ClientError::Broken { cause: "the server says nothing".to_owned() };
     let message = timeout(SILENCE, stream.next()).await.map_err(silent)?;
     message.unwrap_or(Err(WsError::ConnectionClosed)).map_err(websocket::broken)

@@ -13,7 +13,8 @@ use super::Config;
 /// What every environment variable of ours starts with.
 const PREFIX: &str = "RINGFENCE_";
 /// Variables of the client commands, which are no settings of the server.
-const NOT_SETTINGS: [&str; 3] = ["RINGFENCE_API_KEY", "RINGFENCE_URL", "RINGFENCE_CONFIG"];
+const NOT_SETTINGS: [&str; 4] =
+    ["RINGFENCE_API_KEY", "RINGFENCE_CA_CERT", "RINGFENCE_URL", "RINGFENCE_CONFIG"];
 
 /// Where settings come from, weakest first.
 #[derive(Debug, Default)]
@@ -253,6 +254,8 @@ mod tests {
             "listen = \"0.0.0.0:7700\"",
             "listen = \"192.168.0.1:7700\"",
             "listen = \"[::]:7700\"",
+            "listen = \"[::]:7700\"\nbehind_proxy = true",
+            "[tls]\ncert = \"/a\"",
             "public_url = \"example.org\"",
             "freshness = \"new\"",
             "[languages.sh]\ncommand = [\"/bin/sh\", \"{file}\"]\nfile = \"a\"\npool = 1",

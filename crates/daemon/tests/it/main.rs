@@ -35,6 +35,7 @@ mod served;
 mod shell;
 mod shutdown;
 mod support;
+mod tls;
 mod tokens;
 mod tunnel;
 mod upgrade;
