@@ -102,7 +102,14 @@ impl Server {
     ) -> anyhow::Result<(String, String)> {
         let admin = Admin::new(Address::parse(&format!("http://{}", self.address))?, &self.key);
         let (sandbox, scope) = (sandbox.to_owned(), Some(scope.to_owned()));
-        let new = NewToken { sandbox, scope, ttl: None, paths: Vec::new(), agent: None };
+        let new = NewToken {
+            sandbox,
+            scope,
+            ttl: None,
+            paths: Vec::new(),
+            agent: None,
+            is_opaque: false,
+        };
         let minted = admin.mint(new).await?;
         Ok((minted.token, format!("/dp/{}", minted.sandbox_id)))
     }

@@ -134,6 +134,7 @@ fn claims() -> Claims {
         generation: Generation::FIRST,
         issued_at: Timestamp::from_millis(NOW),
         expires_at: Timestamp::from_millis(NOW + 900_000),
+        parents: Vec::new(),
     }
 }
 

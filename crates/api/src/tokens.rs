@@ -23,6 +23,109 @@ pub struct MintToken {
     /// On whose behalf; without it, the key's own actor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<Actor>,
+    /// Without it, what tokens of the tenant are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<TokenFormat>,
+}
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenFormat {
+    /// A JSON Web Token: it says by itself what it is good for.
+    Jwt,
+    /// A text that says nothing by itself.
+    Opaque,
+}
+
+impl TokenFormat {
+    /// Returns the format of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "jwt" => Some(Self::Jwt),
+            "opaque" => Some(Self::Opaque),
+            _ => None,
+        }
+    }
+}
+
+/// Ends tokens of a sandbox: `POST /v1/admin/tokens/revoke`. One of `jti` and `actor` is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeTokens {
+    /// The id or alias of a sandbox of the caller's tenant.
+    pub sandbox: String,
+    /// The token to end, with all that were made of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jti: Option<String>,
+    /// Whose tokens to end, all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<Actor>,
+}
+
+/// The answer to `POST /v1/admin/sandboxes/{sandbox}/rotate-key`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RotatedKey {
+    pub sandbox_id: String,
+    /// Counts the keys that the sandbox has had.
+    pub key_epoch: u32,
+}
+
+/// The answer of `POST /oauth/token` (RFC 8693).
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExchangedToken {
+    pub access_token: String,
+    pub issued_token_type: String,
+    /// Always `Bearer`.
+    pub token_type: String,
+    pub expires_in: u64,
+    pub scope: String,
+}
+
+impl std::fmt::Debug for ExchangedToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExchangedToken").field("scope", &self.scope).finish_non_exhaustive()
+    }
+}
+
+/// What a token is and says (RFC 7662): `POST /oauth/introspect`, `GET /internal/tokens/{token}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Introspection {
+    /// Whether it opens its sandbox now. If not, nothing else is said.
+    pub active: bool,
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<TokenSaid>,
+}
+
+/// What a token says. Times are seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenSaid {
+    pub iss: String,
+    pub sub: String,
+    pub aud: String,
+    pub scope: String,
+    /// The key that asked for it.
+    pub client_id: String,
+    /// Always `Bearer`.
+    pub token_type: String,
+    pub iat: i64,
+    pub exp: i64,
+    pub jti: String,
+    pub r#gen: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths: Option<Vec<String>>,
+    /// The tokens that it was made of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parents: Vec<String>,
+}
+
+/// A refusal of the routes below `/oauth` (RFC 6749).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OauthProblem {
+    pub error: String,
+    pub error_description: String,
 }
 
 /// The answer to [`MintToken`].

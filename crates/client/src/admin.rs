@@ -4,7 +4,7 @@ use std::{pin::pin, time::Duration};
 
 use api::{
     keys::{Actor, ActorKind, CreateKey, CreatedKey, Key, KeyList, KeyRole},
-    tokens::{MintToken, MintedToken},
+    tokens::{MintToken, MintedToken, RotatedKey, TokenFormat},
 };
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
@@ -55,6 +55,8 @@ pub struct NewToken {
     pub paths: Vec<String>,
     /// The program that it is for; without one it is for whoever has the key.
     pub agent: Option<String>,
+    /// Whether it is to be a text that says nothing by itself, whatever tokens are otherwise.
+    pub is_opaque: bool,
 }
 
 impl NewToken {
@@ -65,6 +67,7 @@ impl NewToken {
             ttl_seconds: self.ttl.map(|ttl| ttl.as_secs()),
             paths: Some(self.paths).filter(|paths| !paths.is_empty()),
             actor: self.agent.map(|id| Actor { kind: ActorKind::Agent, id }),
+            format: self.is_opaque.then_some(TokenFormat::Opaque),
         }
     }
 }
@@ -106,17 +109,16 @@ impl Admin {
     }
 
     pub async fn revoke(&self, id: &str) -> Result<(), ClientError> {
-        let id: String = id
-            .bytes()
-            .map(|byte| match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => {
-                    char::from(byte).to_string()
-                }
-                other => format!("%{other:02X}"),
-            })
-            .collect();
-        self.ask(Method::DELETE, &format!("/v1/admin/keys/{id}"), Vec::new()).await?;
+        let path = format!("/v1/admin/keys/{}", escaped(id));
+        self.ask(Method::DELETE, &path, Vec::new()).await?;
         Ok(())
+    }
+
+    /// Gives a sandbox another key, which ends all its tokens.
+    pub async fn rotate(&self, sandbox: &str) -> Result<RotatedKey, ClientError> {
+        let path = format!("/v1/admin/sandboxes/{}/rotate-key", escaped(sandbox));
+        let answer = self.ask(Method::POST, &path, Vec::new()).await?;
+        serde_json::from_slice(&answer).map_err(ClientError::Answer)
     }
 
     /// Sends one request on a connection of its own; returns the body of a success.
@@ -151,4 +153,13 @@ impl Admin {
             }
         }
     }
+}
+
+/// Writes a name as one part of a path.
+fn escaped(name: &str) -> String {
+    let escape = |byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => char::from(byte).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    name.bytes().map(escape).collect()
 }

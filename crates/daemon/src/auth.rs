@@ -145,6 +145,14 @@ impl Caller {
         self.0.key.role == Role::Admin
     }
 
+    /// Tells whether the key is one of a server rather than of its users.
+    pub(crate) fn may_act_for_others(&self) -> bool {
+        match self.0.key.role {
+            Role::Admin | Role::Broker => true,
+            Role::User => false,
+        }
+    }
+
     /// Returns what turns true when the key is revoked.
     pub(crate) fn revoked(&self) -> watch::Receiver<bool> {
         self.0.revoked.subscribe()

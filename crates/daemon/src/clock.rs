@@ -1,8 +1,12 @@
 //! The only place that asks what time it is.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use tokio::time::sleep;
+
+/// The time of day may be set while somebody waits for it, and so may what is waited for.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Returns the time of day.
 pub(crate) fn now() -> SystemTime {
@@ -14,6 +18,17 @@ pub(crate) fn now() -> SystemTime {
 pub(crate) fn timestamp() -> model::units::Timestamp {
     let since = now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     model::units::Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Returns when that time of day is there.
+pub(crate) async fn until(end: impl Fn() -> model::units::Timestamp) {
+    loop {
+        let left = end().since(timestamp());
+        if left.is_zero() {
+            return;
+        }
+        sleep(left.min(LOOK_AGAIN)).await;
+    }
 }
 
 /// Returns the time of day as it stands in frames: ISO 8601 with milliseconds, in UTC.

@@ -58,6 +58,7 @@ pub struct Config {
     pub images: ImagesConfig,
     pub sessions: Sessions,
     pub previews: PreviewsConfig,
+    pub tokens: TokensConfig,
     /// Languages besides the built-in ones.
     #[serde(skip_serializing_if = "AddedLanguages::is_empty")]
     pub languages: AddedLanguages,
@@ -134,6 +135,14 @@ pub struct PreviewsConfig {
     pub url: Option<String>,
 }
 
+/// Tokens of sandboxes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TokensConfig {
+    /// Tenants whose tokens are all opaque: texts that say nothing by themselves.
+    pub opaque_tenants: Vec<String>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Executions {
@@ -183,6 +192,7 @@ impl Default for Config {
             images: ImagesConfig::default(),
             sessions: Sessions::default(),
             previews: PreviewsConfig::default(),
+            tokens: TokensConfig::default(),
             languages: AddedLanguages::new(),
         }
     }

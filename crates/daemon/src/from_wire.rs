@@ -1,12 +1,14 @@
 //! From wire messages to what the engine and the store understand.
 
-use api::{fathom, keys as wire};
+use api::{fathom, keys as wire, tokens::TokenFormat};
 use model::{
     actor::{Actor, ActorKind},
     execution::{Execution, Freshness},
     limits::{AskedLimits, Limits},
 };
 use store::keys::Role;
+
+use crate::tokens::mint::Format;
 
 pub(crate) fn asked_limits(limits: fathom::AskedLimits) -> AskedLimits {
     AskedLimits {
@@ -28,6 +30,13 @@ pub(crate) fn execution(execute: fathom::Execute, limits: Limits) -> Execution {
             fathom::Freshness::Shared => Freshness::Shared,
             fathom::Freshness::Strict => Freshness::Strict,
         },
+    }
+}
+
+pub(crate) fn format(format: TokenFormat) -> Format {
+    match format {
+        TokenFormat::Jwt => Format::Jwt,
+        TokenFormat::Opaque => Format::Opaque,
     }
 }
 

@@ -1,8 +1,10 @@
 //! The routes over HTTP, and what they share.
 
 mod boxes;
+mod form;
 mod health;
 mod keys;
+mod oauth;
 pub(crate) mod problem;
 mod tokens;
 
@@ -73,6 +75,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(boxes::router())
         .merge(health::router())
         .merge(keys::router())
+        .merge(oauth::router())
         .merge(tokens::router())
         .merge(ws::router())
         .merge(dataplane::router(&app))

@@ -152,13 +152,27 @@ pub(crate) fn check_name(name: &str) -> Result<(), KeyError> {
     Ok(())
 }
 
+/// Returns so many random bytes.
+pub(crate) fn random<const BYTES: usize>() -> Result<[u8; BYTES], KeyError> {
+    let mut random = [0; BYTES];
+    fill(&mut random)?;
+    Ok(random)
+}
+
+fn fill(random: &mut [u8]) -> Result<(), KeyError> {
+    let wanted = random.len();
+    let count = getrandom(random, GetRandomFlags::empty())
+        .map_err(|error| KeyError::Random(error.into()))?;
+    if count == wanted {
+        Ok(())
+    } else {
+        Err(KeyError::Random(io::ErrorKind::UnexpectedEof.into()))
+    }
+}
+
 pub(crate) fn random_hex(bytes: usize) -> Result<String, KeyError> {
     let mut random = vec![0; bytes];
-    let count = getrandom(random.as_mut_slice(), GetRandomFlags::empty())
-        .map_err(|error| KeyError::Random(error.into()))?;
-    if count != bytes {
-        return Err(KeyError::Random(io::ErrorKind::UnexpectedEof.into()));
-    }
+    fill(&mut random)?;
     Ok(random.iter().fold(String::with_capacity(2 * bytes), |mut text, byte| {
         // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");

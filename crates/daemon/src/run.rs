@@ -32,7 +32,7 @@ use crate::{
     node::Node,
     serve::{Settings, serve},
     tls::{Tls, TlsError},
-    tokens::Tokens,
+    tokens::{self, Tokens},
 };
 
 /// What whoever started the server wants to know once it serves.
@@ -76,6 +76,8 @@ pub enum RunError {
     Engine(#[from] EngineError),
     #[error(transparent)]
     KeyFile(#[from] KeyFileError),
+    #[error(transparent)]
+    Tokens(#[from] tokens::OpenError),
     #[error("cannot take over the sandboxes of this node")]
     Sandboxes(#[from] SandboxError),
     #[error("the spawner is gone")]
@@ -150,7 +152,13 @@ pub async fn run(
     tracing::info!(%address, data = %config.data.display(), "serving");
     announce(&ready).map_err(RunError::Announce)?;
     let socket = open_door(agbox, &config)?;
-    let tokens = sandboxes.is_some().then(|| Tokens::open(&config.data)).transpose()?;
+    let tokens = match &sandboxes {
+        Some(_) => {
+            let opaque = config.tokens.opaque_tenants.clone();
+            Some(Tokens::open(&config.data, store.clone(), opaque).await?)
+        }
+        None => None,
+    };
     let lifecycle = Lifecycle { sandboxes: sandboxes.clone(), tokens, socket };
     let serving = serve(listener, engine.clone(), keyring, lifecycle, settings, shutdown);
     let end = select! {

@@ -47,6 +47,7 @@ use crate::{
     http::{self, App},
     metrics::Metrics,
     tls::Tls,
+    tokens::Tokens,
     ws::{Origins, health::Timing},
 };
 
@@ -157,6 +158,9 @@ pub async fn serve(
         previews: Previews::below(previews_url(&listener, &settings).as_deref()),
     };
     let metrics = Arc::clone(&app.metrics);
+    if let Some(tokens) = app.tokens.clone() {
+        tasks.start("ends of tokens", follow(tokens, phase.clone()));
+    }
     let surface = Surface::new(sandboxes, tasks.clone(), phase.clone());
     let host_paths = HostPaths::Below(settings.host_paths.clone());
     let grpc = Grpc::new(app.keyring.clone(), host_paths, surface).await;
@@ -209,6 +213,14 @@ pub async fn serve(
     set_phase.send_replace(Phase::Closing);
     if timeout(LAST_WAIT, tasks.join()).await.is_err() {
         tracing::warn!("some connections did not end in time");
+    }
+}
+
+/// Takes note of what others do to tokens, until nothing new is taken.
+async fn follow(tokens: Tokens, mut phase: watch::Receiver<Phase>) {
+    select! {
+        () = tokens.follow() => {}
+        _ = phase.wait_for(|phase| *phase != Phase::Serving) => {}
     }
 }
 

@@ -9,7 +9,7 @@ use api::{
         },
     },
     keys as wire,
-    tokens::{AccessShown, MintedToken},
+    tokens::{AccessShown, ExchangedToken, MintedToken, TokenSaid},
 };
 use engine::posture::{CgroupVersion, Identity, Limits, Posture};
 use model::{
@@ -17,10 +17,16 @@ use model::{
     admission,
     execution::{Exit, Outcome, Status, StopReason},
     reach::Reach,
+    token::Claims,
 };
 use store::keys::{ApiKey, Role};
 
-use crate::{clock, dataplane::access::Access, executor::MemoryLimit, tokens::mint::Minted};
+use crate::{
+    clock,
+    dataplane::access::Access,
+    executor::MemoryLimit,
+    tokens::{claims, mint::Minted},
+};
 
 pub(crate) fn state(status: Status) -> State {
     match status {
@@ -138,18 +144,48 @@ pub(crate) fn access(access: &Access) -> AccessShown {
 pub(crate) fn minted(minted: &Minted, base_url: &str) -> MintedToken {
     let claims = &minted.claims;
     let dataplane_url = format!("{base_url}/dp/{}", claims.sandbox);
-    let lifetime = claims.expires_at.as_millis() - claims.issued_at.as_millis();
     MintedToken {
         token: minted.token.reveal().to_owned(),
         token_type: "Bearer".to_owned(),
         expires_at: clock::text(claims.expires_at.into()),
-        expires_in: u64::try_from(lifetime / 1000).unwrap_or(0),
+        expires_in: claims.expires_at.since(claims.issued_at).as_secs(),
         scope: minted.scope.clone(),
         paths: paths(&claims.reach),
         sandbox_id: claims.sandbox.to_string(),
         jti: claims.id.clone(),
         http_base_url: format!("{dataplane_url}/v1"),
         dataplane_url,
+    }
+}
+
+/// Says what was given out, as those who exchange tokens want it.
+pub(crate) fn exchanged(minted: &Minted) -> ExchangedToken {
+    let claims = &minted.claims;
+    ExchangedToken {
+        access_token: minted.token.reveal().to_owned(),
+        issued_token_type: "urn:ietf:params:oauth:token-type:access_token".to_owned(),
+        token_type: "Bearer".to_owned(),
+        expires_in: claims.expires_at.since(claims.issued_at).as_secs(),
+        scope: minted.scope.clone(),
+    }
+}
+
+/// Says what a token says.
+pub(crate) fn said(said: &Claims) -> TokenSaid {
+    TokenSaid {
+        iss: claims::ISSUER.to_owned(),
+        sub: claims::subject(&said.actor),
+        aud: said.sandbox.to_string(),
+        scope: said.capabilities.to_string(),
+        client_id: said.key.clone(),
+        token_type: "Bearer".to_owned(),
+        iat: said.issued_at.as_millis() / 1000,
+        exp: said.expires_at.as_millis() / 1000,
+        jti: said.id.clone(),
+        r#gen: said.generation.0,
+        thread_id: said.thread.clone(),
+        paths: paths(&said.reach),
+        parents: said.parents.clone(),
     }
 }
 

@@ -3,11 +3,16 @@
 //! They are JSON Web Tokens with HMAC-SHA-256. Every sandbox has a key of its own, derived from the
 //! master key, the sandbox's id and the epoch of its key. Whoever signs is whoever checks, so that
 //! nothing in a token chooses how it is checked: its header has to be, byte for byte, the one that
-//! we would have written.
+//! we would have written. Others say nothing by themselves ([`opaque`]). Either ends before its time
+//! if somebody says so ([`ends`]), and what was opened with it closes.
 
-mod claims;
+pub(crate) mod claims;
+mod ends;
 mod header;
+mod held;
+mod ledger;
 pub(crate) mod mint;
+pub(crate) mod opaque;
 mod preview;
 
 use std::{
@@ -22,9 +27,21 @@ use aws_lc_rs::{
     hmac::{self, HMAC_SHA256},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use model::{ids::SandboxId, token::Claims};
+use model::{
+    actor::Actor,
+    ids::SandboxId,
+    token::{Claims, Epoch, LEEWAY},
+    units::Timestamp,
+};
+use store::{Store, StoreError};
 
-use crate::key_file::{self, KeyFileError};
+use crate::{
+    clock,
+    key_file::{self, KeyFileError},
+};
+pub(crate) use held::Held;
+use ledger::Ledger;
+use opaque::{FindError, Remembered};
 
 /// No token is longer. It has to fit into a header beside others.
 pub const MAX_BYTES: usize = 4 << 10;
@@ -45,6 +62,12 @@ struct Inner {
     master: Prk,
     /// By their name. Only keys of genuine tokens are in it, so that strangers cannot fill it.
     keys: RwLock<HashMap<String, Arc<hmac::Key>>>,
+    ledger: Ledger,
+    remembered: Remembered,
+    /// Without one, ends are known until the process ends, and there are no opaque tokens.
+    store: Option<Store>,
+    /// Tenants whose tokens are all opaque.
+    opaque_tenants: Vec<String>,
 }
 
 impl fmt::Debug for Tokens {
@@ -94,21 +117,60 @@ pub enum SignError {
     Claims(#[source] serde_json::Error),
 }
 
+/// Why there can be no tokens.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    KeyFile(#[from] KeyFileError),
+    #[error("cannot read what was done to tokens")]
+    Store(#[from] StoreError),
+}
+
 impl Tokens {
-    /// Reads the master key of this data directory; at the first start it is made up.
-    pub fn open(data: &Path) -> Result<Self, KeyFileError> {
+    /// Reads the master key of this data directory, which at the first start is made up, and what is
+    /// kept about tokens. Those of some tenants are all opaque.
+    pub async fn open(
+        data: &Path,
+        store: Store,
+        opaque_tenants: Vec<String>,
+    ) -> Result<Self, OpenError> {
         let path = data.join("tokens.key");
-        Ok(Self::new(&key_file::open(&path, "which ends all tokens that were given out")?))
+        let master = key_file::open(&path, "which ends all tokens that were given out")?;
+        Ok(Self::kept(&master, store, opaque_tenants).await?)
     }
 
+    /// Signs with this key, and keeps in this store what happens to tokens.
+    pub async fn kept(
+        master: &[u8; key_file::LENGTH],
+        store: Store,
+        opaque_tenants: Vec<String>,
+    ) -> Result<Self, StoreError> {
+        let known = store.standings().await?;
+        let tokens = Self::with(master, Some(store), opaque_tenants);
+        tokens.absorb(known);
+        Ok(tokens)
+    }
+
+    /// Signs with this key, and forgets with the process what happens to tokens.
     pub fn new(master: &[u8; key_file::LENGTH]) -> Self {
+        Self::with(master, None, Vec::new())
+    }
+
+    fn with(
+        master: &[u8; key_file::LENGTH],
+        store: Option<Store>,
+        opaque_tenants: Vec<String>,
+    ) -> Self {
         let master = Salt::new(HKDF_SHA256, PURPOSE).extract(master);
-        Self { inner: Arc::new(Inner { master, keys: RwLock::default() }) }
+        let (keys, ledger, remembered) =
+            (RwLock::default(), Ledger::default(), Remembered::default());
+        let inner = Inner { master, keys, ledger, remembered, store, opaque_tenants };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Signs claims with the key of their sandbox.
     pub fn sign(&self, claims: &Claims) -> Result<Token, SignError> {
-        let epoch = epoch_of(&claims.sandbox);
+        let epoch = self.epoch_of(&claims.sandbox).0;
         let name = header::key_name(&claims.sandbox, epoch);
         let key = self.known(&name).unwrap_or_else(|| {
             let key = Arc::new(self.derive(&claims.sandbox, epoch));
@@ -126,8 +188,13 @@ impl Tokens {
     }
 
     /// Returns what a token says, if we have signed it. Whether that still holds is for
-    /// [`Claims::check`]. Cheap things are looked at first.
+    /// [`Claims::check`], and whether somebody has put an end to it for [`Held`].
     pub fn read(&self, token: &str) -> Result<Claims, NotGenuine> {
+        self.read_signed(token).map(|(claims, _)| claims)
+    }
+
+    /// Cheap things are looked at first.
+    fn read_signed(&self, token: &str) -> Result<(Claims, Epoch), NotGenuine> {
         if token.len() > MAX_BYTES {
             return Err(NotGenuine::Form);
         }
@@ -137,7 +204,7 @@ impl Tokens {
             return Err(NotGenuine::Form);
         }
         let header = header::read(header).ok_or(NotGenuine::Header)?;
-        if header.epoch != epoch_of(&header.sandbox) {
+        if header.epoch != self.epoch_of(&header.sandbox).0 {
             return Err(NotGenuine::Key);
         }
         let decoded = URL_SAFE_NO_PAD.decode(signature).map_err(|_not_base64| NotGenuine::Form)?;
@@ -151,7 +218,39 @@ impl Tokens {
         }
         let payload = URL_SAFE_NO_PAD.decode(payload).map_err(|_not_base64| NotGenuine::Claims)?;
         let claims = claims::read(&payload).ok_or(NotGenuine::Claims)?;
-        if claims.sandbox == header.sandbox { Ok(claims) } else { Err(NotGenuine::Claims) }
+        if claims.sandbox == header.sandbox {
+            Ok((claims, Epoch(header.epoch)))
+        } else {
+            Err(NotGenuine::Claims)
+        }
+    }
+
+    /// Returns a genuine token of either kind, and keeps an eye on it.
+    pub(crate) async fn held(&self, text: &str) -> Result<Held, FindError> {
+        let (claims, epoch) = if text.starts_with(opaque::PREFIX) {
+            self.find(text).await?
+        } else {
+            self.read_signed(text)?
+        };
+        Ok(Held::new(self.clone(), claims, epoch))
+    }
+
+    /// Returns which of a sandbox's keys is in use. Raising it ends all tokens of the sandbox at once.
+    pub(crate) fn epoch_of(&self, sandbox: &SandboxId) -> Epoch {
+        self.inner.ledger.epoch_of(sandbox)
+    }
+
+    /// Returns the time at which a token is given out to this actor. If his were ended in this very
+    /// second, that is the next one: tokens are dated to the second. It is not waited for longer than
+    /// clocks may differ.
+    async fn date(&self, sandbox: &SandboxId, actor: &Actor) -> Timestamp {
+        let now = clock::timestamp();
+        if let Some(first) = self.inner.ledger.first_after(sandbox, actor)
+            && first.since(now) <= LEEWAY
+        {
+            clock::until(|| first).await;
+        }
+        clock::timestamp()
     }
 
     fn derive(&self, sandbox: &SandboxId, epoch: u32) -> hmac::Key {
@@ -176,10 +275,10 @@ impl Tokens {
     }
 }
 
-/// Returns which of a sandbox's keys is in use. Raising it ends all tokens of the sandbox at once.
-/// So far every sandbox has had one key only.
-fn epoch_of(_sandbox: &SandboxId) -> u32 {
-    1
+/// Tells whether a credential has the form of a token, rather than that of an API key: no key has a
+/// dot in it and every signed token has two.
+pub(crate) fn is_token(credential: &str) -> bool {
+    credential.contains('.') || credential.starts_with(opaque::PREFIX)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub mod outputs;
 pub mod path;
 pub mod pools;
 pub mod reach;
+pub mod revocation;
 pub mod sandbox;
 pub mod spec;
 pub mod token;

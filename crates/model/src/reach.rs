@@ -108,6 +108,17 @@ impl Reach {
         }
     }
 
+    /// Tells whether all that is within reach is within the other's too.
+    pub fn is_within(&self, other: &Self) -> bool {
+        match (self, other) {
+            (_, Self::Everywhere) => true,
+            (Self::Everywhere, Self::Below(folders)) => folders.iter().any(|it| it.0 == "/"),
+            (Self::Below(folders), other) => {
+                folders.iter().all(|folder| other.contains(folder.0.as_bytes()))
+            }
+        }
+    }
+
     /// Returns what is within reach of both.
     #[must_use]
     pub fn narrowed_to(&self, other: &Self) -> Self {
@@ -218,6 +229,14 @@ mod tests {
             let path = path.as_bytes();
             let expected = one.contains(path) && other.contains(path);
             prop_assert_eq!(one.narrowed_to(&other).contains(path), expected);
+        }
+
+        #[test]
+        fn what_is_within_reaches_nothing_else(one in reach(), other in reach(), path in path()) {
+            let path = path.as_bytes();
+            prop_assert!(!one.is_within(&other) || !one.contains(path) || other.contains(path));
+            prop_assert!(one.narrowed_to(&other).is_within(&other));
+            prop_assert!(one.is_within(&one));
         }
     }
 }

@@ -5,7 +5,11 @@
 use std::time::Duration;
 
 use crate::{
-    actor::Actor, capability::Capabilities, ids::SandboxId, reach::Reach, units::Timestamp,
+    actor::Actor,
+    capability::{Asked, Capabilities},
+    ids::SandboxId,
+    reach::Reach,
+    units::Timestamp,
 };
 
 /// A token is good for so long after its end, and so long before its beginning: clocks differ.
@@ -16,6 +20,14 @@ pub const LEEWAY: Duration = Duration::from_secs(5);
 pub struct Generation(pub u64);
 
 impl Generation {
+    pub const FIRST: Self = Self(1);
+}
+
+/// Counts the keys that a sandbox has had; what was signed with an earlier one is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u32);
+
+impl Epoch {
     pub const FIRST: Self = Self(1);
 }
 
@@ -39,6 +51,8 @@ pub struct Claims {
     pub issued_at: Timestamp,
     /// To the second: `exp`.
     pub expires_at: Timestamp,
+    /// The tokens that it was made of, the first one first: it ends with each of them. `parents`.
+    pub parents: Vec<String>,
 }
 
 /// Why a genuine token is refused.
@@ -87,6 +101,89 @@ impl Claims {
     }
 }
 
+/// What the holder of a token wants another for: less than he has.
+#[derive(Clone, Debug, Default)]
+pub struct Narrowing {
+    /// Without it, all that the token has.
+    pub asked: Option<Asked>,
+    /// Everywhere means as far as the token reaches.
+    pub reach: Reach,
+    /// Without it, until the token ends.
+    pub ttl: Option<Duration>,
+}
+
+/// Why a token is not made of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WiderThanParent {
+    #[error("the token has \"{held}\" and can be narrowed to less, not to more")]
+    Scope { held: Capabilities },
+    #[error("a path is not below those of the token")]
+    Reach,
+    #[error("the token ends in {left} seconds; ask for 1 to so many")]
+    Life { left: u64 },
+    #[error("a token is made of another {MOST_PARENTS} times at most")]
+    Depth,
+}
+
+/// How often a token can be made of one that was made of another.
+pub const MOST_PARENTS: usize = 8;
+
+impl Claims {
+    /// Returns the claims of a token that the holder of this one makes of it: for the same actor and
+    /// sandbox, never wider, never longer. What would be more is refused, not cut to size, so that
+    /// nobody believes to have what he has not.
+    pub fn narrowed(
+        &self,
+        id: String,
+        narrowing: Narrowing,
+        now: Timestamp,
+    ) -> Result<Self, WiderThanParent> {
+        if self.parents.len() >= MOST_PARENTS {
+            return Err(WiderThanParent::Depth);
+        }
+        let capabilities = match &narrowing.asked {
+            None => self.capabilities,
+            Some(asked) => asked.capabilities(),
+        };
+        if capabilities.narrowed_to(self.capabilities) != capabilities {
+            return Err(WiderThanParent::Scope { held: self.capabilities });
+        }
+        let reach = match narrowing.reach {
+            Reach::Everywhere => self.reach.clone(),
+            wanted @ Reach::Below(_) if wanted.is_within(&self.reach) => wanted,
+            Reach::Below(_) => return Err(WiderThanParent::Reach),
+        };
+        let issued_at = whole_second(now).max(self.issued_at);
+        let left = self.expires_at.since(issued_at);
+        let life = narrowing.ttl.unwrap_or(left);
+        if life > left || life < Duration::from_secs(1) {
+            return Err(WiderThanParent::Life { left: left.as_secs() });
+        }
+        Ok(Self {
+            id,
+            capabilities,
+            reach,
+            issued_at,
+            expires_at: issued_at.plus(life),
+            parents: self.parents.iter().chain([&self.id]).cloned().collect(),
+            ..self.clone()
+        })
+    }
+
+    /// Tells whether streams of this token may go on with another one: it lets its holder do all that
+    /// this one does.
+    pub fn is_succeeded_by(&self, other: &Self) -> bool {
+        let holds_all = self.capabilities.narrowed_to(other.capabilities) == self.capabilities;
+        let is_same = (&self.sandbox, &self.actor, self.generation)
+            == (&other.sandbox, &other.actor, other.generation);
+        is_same && holds_all && self.reach.is_within(&other.reach)
+    }
+}
+
+fn whole_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_millis(time.as_millis() - time.as_millis().rem_euclid(1000))
+}
+
 /// How long a token is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime(Duration);
@@ -117,9 +214,8 @@ impl Lifetime {
 
     /// Returns beginning and end of a token that is made now, to the second.
     pub fn from(self, now: Timestamp) -> (Timestamp, Timestamp) {
-        let issued = now.as_millis() - now.as_millis().rem_euclid(1000);
-        let expires = issued.saturating_add(millis(self.0));
-        (Timestamp::from_millis(issued), Timestamp::from_millis(expires))
+        let issued = whole_second(now);
+        (issued, issued.plus(self.0))
     }
 }
 
@@ -129,6 +225,8 @@ fn millis(duration: Duration) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::actor::ActorKind;
 
@@ -146,6 +244,7 @@ mod tests {
             generation: Generation(2),
             issued_at: Timestamp::from_millis(NOW + issued * 1000),
             expires_at: Timestamp::from_millis(NOW + expires * 1000),
+            parents: Vec::new(),
         }
     }
 
@@ -213,5 +312,135 @@ mod tests {
             assert_eq!(u64::try_from(expires.as_millis() - NOW).unwrap(), good * 1000);
         }
         assert_eq!(Lifetime::seconds(900), Ok(Lifetime::USUAL));
+    }
+
+    #[test]
+    fn j13_what_would_be_more_than_its_parent_is_refused() {
+        let parent = Claims {
+            capabilities: Capabilities::of_scope("fs:rw process"),
+            reach: Reach::below(["/a", "/b/c"]).unwrap(),
+            ..claims(-300, 600)
+        };
+        let of = |scope: Option<&str>, paths: &[&str], ttl: Option<u64>| Narrowing {
+            asked: scope.map(|scope| Asked::scope(scope).unwrap()),
+            reach: if paths.is_empty() { Reach::Everywhere } else { Reach::below(paths).unwrap() },
+            ttl: ttl.map(Duration::from_secs),
+        };
+        let scope = WiderThanParent::Scope { held: parent.capabilities };
+        let life = WiderThanParent::Life { left: 600 };
+        let rows = [
+            (of(None, &[], None), Ok("fs:rw process")),
+            (of(Some("fs_read"), &["/a/x", "/b/c"], Some(1)), Ok("fs:ro")),
+            (of(Some(""), &[], Some(600)), Ok("")),
+            (of(Some("fs:rw shell"), &[], None), Err(scope)),
+            (of(Some("shell:ro"), &[], None), Err(scope)),
+            (of(None, &["/b"], None), Err(WiderThanParent::Reach)),
+            (of(None, &["/a", "/"], None), Err(WiderThanParent::Reach)),
+            (of(None, &["/ab"], None), Err(WiderThanParent::Reach)),
+            (of(None, &[], Some(601)), Err(life)),
+            (of(None, &[], Some(0)), Err(life)),
+            (of(None, &[], Some(u64::MAX)), Err(life)),
+        ];
+        let now = Timestamp::from_millis(NOW + 1);
+        for (narrowing, expected) in rows {
+            let text = format!("{narrowing:?}");
+            let made = parent.narrowed("tok_2".to_owned(), narrowing, now);
+            let scope = made.as_ref().map(|it| it.capabilities.to_string()).map_err(|it| *it);
+            assert_eq!(scope, expected.map(str::to_owned), "{text}");
+        }
+        let mut last = parent;
+        for depth in 0..MOST_PARENTS {
+            let child = last.narrowed(format!("tok_{depth}x"), Narrowing::default(), now).unwrap();
+            assert_eq!(child.parents.last(), Some(&last.id));
+            last = child;
+        }
+        let refused = last.narrowed("tok_9".to_owned(), Narrowing::default(), now);
+        assert_eq!(refused, Err(WiderThanParent::Depth));
+    }
+
+    #[test]
+    fn streams_go_on_with_a_token_that_lets_them_do_as_much() {
+        let old = Claims {
+            capabilities: Capabilities::of_scope("fs:ro shell"),
+            reach: Reach::below(["/a/b"]).unwrap(),
+            ..claims(-300, 600)
+        };
+        let new = Claims { id: "tok_2".to_owned(), ..old.clone() };
+        let with =
+            |scope: &str| Claims { capabilities: Capabilities::of_scope(scope), ..new.clone() };
+        let below = |path: &str| Claims { reach: Reach::below([path]).unwrap(), ..new.clone() };
+        let somebody = Actor { kind: ActorKind::Human, id: "eve".to_owned() };
+        let rows = [
+            (new.clone(), true),
+            (with("fs:rw shell ports"), true),
+            (below("/a"), true),
+            (with("fs:ro shell:ro"), false),
+            (below("/a/b/c"), false),
+            (Claims { actor: somebody, ..new.clone() }, false),
+            (Claims { generation: Generation(3), ..new.clone() }, false),
+        ];
+        for (new, expected) in rows {
+            assert_eq!(old.is_succeeded_by(&new), expected, "{new:?}");
+        }
+    }
+
+    fn scope() -> impl Strategy<Value = String> {
+        let names = ["fs:ro", "fs:rw", "process", "shell", "shell:ro", "ports", "snapshot"];
+        proptest::collection::vec(proptest::sample::select(names.to_vec()), 0..4)
+            .prop_map(|names| names.join(" "))
+    }
+
+    fn folders() -> impl Strategy<Value = Reach> {
+        let part = proptest::sample::select(vec!["a", "b", "ab"]);
+        let path =
+            proptest::collection::vec(part, 0..4).prop_map(|it| format!("/{}", it.join("/")));
+        proptest::collection::vec(path, 0..3)
+            .prop_map(|paths| Reach::below(paths).unwrap_or(Reach::Everywhere))
+    }
+
+    fn narrowing() -> impl Strategy<Value = Narrowing> {
+        let asked = proptest::option::of(scope());
+        (asked, folders(), proptest::option::of(0..1000_u64)).prop_map(|(asked, reach, ttl)| {
+            let asked = asked.map(|asked| Asked::scope(&asked).unwrap());
+            Narrowing { asked, reach, ttl: ttl.map(Duration::from_secs) }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_made_of_another_never_has_more(
+            held in scope(), reach in folders(), begun in -900..0_i64,
+            steps in proptest::collection::vec((narrowing(), 0..600_000_i64), 1..4),
+            path in proptest::collection::vec(proptest::sample::select(vec!["a", "b", "ab"]), 0..5),
+            at in -1_000_000..2_000_000_i64,
+        ) {
+            let capabilities = Capabilities::of_scope(&held);
+            let mut parent = Claims { capabilities, reach, ..claims(begun, begun + 900) };
+            let path = format!("/{}", path.join("/"));
+            let at = Timestamp::from_millis(NOW + at);
+            for (number, (narrowing, later)) in steps.into_iter().enumerate() {
+                let now = Timestamp::from_millis(NOW + later);
+                let Ok(child) = parent.narrowed(format!("tok_x{number}"), narrowing, now) else {
+                    continue;
+                };
+                for capability in crate::capability::Capability::ALL {
+                    prop_assert!(
+                        !child.capabilities.allows(capability)
+                            || parent.capabilities.allows(capability)
+                    );
+                }
+                let (inner, outer) = (&child.reach, &parent.reach);
+                prop_assert!(!inner.contains(path.as_bytes()) || outer.contains(path.as_bytes()));
+                let good = |claims: &Claims| claims.check(at, &claims.sandbox, Generation(2)).is_ok();
+                prop_assert!(!good(&child) || good(&parent), "{child:?} {parent:?}");
+                prop_assert_eq!(
+                    (&child.sandbox, &child.actor, &child.key, &child.thread, child.generation),
+                    (&parent.sandbox, &parent.actor, &parent.key, &parent.thread, parent.generation)
+                );
+                prop_assert!(child.parents.contains(&parent.id));
+                prop_assert!(parent.parents.iter().all(|id| child.parents.contains(id)));
+                parent = child;
+            }
+        }
     }
 }

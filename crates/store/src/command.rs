@@ -6,6 +6,8 @@ use model::{
     event::Sequence,
     ids::SandboxId,
     life::Phase,
+    revocation::Revocation as TokenRevocation,
+    token::Epoch,
     transition::{Creation, Transition},
     units::Timestamp,
 };
@@ -14,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     StoreError,
     keys::{ApiKey, KeyHash, KeyId, Revocation},
+    tokens::OpaqueToken,
 };
 
 /// Callers wait when this many commands are queued.
@@ -31,6 +34,9 @@ pub(crate) enum Command {
     Change(Box<Transition>, Reply<()>),
     Trim(SandboxId, Sequence, Reply<()>),
     Purge(Timestamp, u32, Reply<Vec<SandboxId>>),
+    RotateKey(SandboxId, Reply<Epoch>),
+    RevokeTokens(Box<TokenRevocation>, Timestamp, Reply<()>),
+    KeepToken(Box<OpaqueToken>, Timestamp, Reply<()>),
     Close(oneshot::Sender<()>),
 }
 
@@ -39,11 +45,16 @@ impl Command {
     /// happened already.
     pub(crate) fn is_new_work(&self) -> bool {
         match self {
-            Self::CreateKey(..) | Self::CreateSandbox(..) => true,
+            Self::CreateKey(..) | Self::CreateSandbox(..) | Self::KeepToken(..) => true,
             Self::Change(transition, _) => {
                 transition.started().is_some() || transition.life().phase == Phase::Resuming
             }
-            Self::RevokeKey(..) | Self::Trim(..) | Self::Purge(..) | Self::Close(_) => false,
+            Self::RevokeKey(..)
+            | Self::Trim(..)
+            | Self::Purge(..)
+            | Self::RotateKey(..)
+            | Self::RevokeTokens(..)
+            | Self::Close(_) => false,
         }
     }
 }
@@ -88,6 +99,26 @@ impl Commands {
         limit: u32,
     ) -> Result<Vec<SandboxId>, StoreError> {
         self.ask(|reply| Command::Purge(before, limit, reply)).await
+    }
+
+    pub(crate) async fn rotate_key(&self, sandbox: SandboxId) -> Result<Epoch, StoreError> {
+        self.ask(|reply| Command::RotateKey(sandbox, reply)).await
+    }
+
+    pub(crate) async fn revoke_tokens(
+        &self,
+        revocation: TokenRevocation,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.ask(|reply| Command::RevokeTokens(Box::new(revocation), now, reply)).await
+    }
+
+    pub(crate) async fn keep_token(
+        &self,
+        token: OpaqueToken,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.ask(|reply| Command::KeepToken(Box::new(token), now, reply)).await
     }
 
     pub(crate) async fn close(&self) {

@@ -11,6 +11,7 @@ pub mod sandboxes;
 mod sqlite;
 #[cfg(test)]
 mod suite;
+pub mod tokens;
 pub mod watch;
 
 use std::{path::Path, time::SystemTime};
@@ -18,7 +19,9 @@ use std::{path::Path, time::SystemTime};
 use model::{
     event::Sequence,
     ids::{ExecId, NodeId, SandboxId, Tenant},
+    revocation::{Revocation as TokenRevocation, Standing},
     sandbox::Sandbox,
+    token::Epoch,
     transition::{Creation, Transition},
     units::Timestamp,
 };
@@ -27,6 +30,7 @@ pub use self::error::StoreError;
 use self::{
     keys::{ApiKey, KeyHash, KeyId, Revocation},
     sandboxes::{Events, ExecAt, Filter, Health, Page},
+    tokens::{Changes, OpaqueToken},
     watch::Watch,
 };
 
@@ -174,6 +178,46 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<SandboxId>, StoreError> {
         backend!(self, backend => backend.commands().purge(ended_before, limit).await)
+    }
+
+    /// Raises the epoch of a sandbox's key, and returns it. Its opaque tokens are forgotten.
+    pub async fn rotate_key(&self, sandbox: &SandboxId) -> Result<Epoch, StoreError> {
+        backend!(self, backend => backend.commands().rotate_key(sandbox.clone()).await)
+    }
+
+    /// Keeps that tokens end, and forgets what is over.
+    pub async fn revoke_tokens(
+        &self,
+        revocation: TokenRevocation,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        backend!(self, backend => backend.commands().revoke_tokens(revocation, now).await)
+    }
+
+    /// Keeps an opaque token, and forgets those that are over.
+    pub async fn keep_token(&self, token: OpaqueToken, now: Timestamp) -> Result<(), StoreError> {
+        backend!(self, backend => backend.commands().keep_token(token, now).await)
+    }
+
+    /// Returns the opaque token that has this hash.
+    pub async fn opaque_token(&self, hash: KeyHash) -> Result<Option<OpaqueToken>, StoreError> {
+        backend!(self, backend => backend.opaque_token(hash).await)
+    }
+
+    /// Returns every sandbox about whose tokens something is known.
+    pub async fn standings(&self) -> Result<Vec<(SandboxId, Standing)>, StoreError> {
+        backend!(self, backend => backend.standings(None).await)
+    }
+
+    /// Returns what is known about the tokens of a sandbox.
+    pub async fn standing(&self, sandbox: &SandboxId) -> Result<Standing, StoreError> {
+        let known = backend!(self, backend => backend.standings(Some(sandbox.clone())).await)?;
+        Ok(known.into_iter().next().map(|(_, standing)| standing).unwrap_or_default())
+    }
+
+    /// Follows what happens to tokens.
+    pub fn follow_tokens(&self) -> Changes {
+        backend!(self, backend => backend.follow_tokens())
     }
 
     /// Writes out what is left and closes. Later calls on any clone answer [`StoreError::Closed`].

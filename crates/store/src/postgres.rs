@@ -11,6 +11,7 @@ mod reads;
 mod retention;
 mod schema;
 mod session;
+mod tokens;
 mod writer;
 
 use std::{sync::Arc, thread, time::Duration};
@@ -18,6 +19,7 @@ use std::{sync::Arc, thread, time::Duration};
 use model::{
     event::Sequence,
     ids::{ExecId, NodeId, SandboxId, Tenant},
+    revocation::Standing,
     sandbox::Sandbox,
 };
 use tokio::{
@@ -32,6 +34,7 @@ use crate::{
     command::{Command, Commands},
     keys::{ApiKey, KeyHash},
     sandboxes::{Events, ExecAt, Filter, Health, Page},
+    tokens::{Changes, Followers, OpaqueToken},
     watch::{Wakeups, Watch},
 };
 
@@ -46,6 +49,7 @@ pub struct Postgres {
     commands: Commands,
     reader: Arc<Reader>,
     wakeups: Wakeups,
+    followers: Followers,
 }
 
 /// Asks over the connection of the readers. If it broke under the question it is made anew, and
@@ -72,15 +76,21 @@ impl Postgres {
             Builder::new_current_thread().enable_all().build().map_err(StoreError::Thread)?;
         let reader = Arc::new(Reader::new(config.clone(), runtime.handle().clone()));
         let (commands, queue) = Commands::channel();
-        let wakeups = Wakeups::default();
+        let (wakeups, followers) = (Wakeups::default(), Followers::default());
         let (ready, prepared) = oneshot::channel();
-        let life = Life { config, queue, reader: Arc::clone(&reader), wakeups: wakeups.clone() };
+        let life = Life {
+            config,
+            queue,
+            reader: Arc::clone(&reader),
+            wakeups: wakeups.clone(),
+            followers: followers.clone(),
+        };
         thread::Builder::new()
             .name("store".into())
             .spawn(move || life.run(runtime, ready))
             .map_err(StoreError::Thread)?;
         prepared.await.map_err(|_closed| StoreError::Closed)??;
-        Ok(Self { commands, reader, wakeups })
+        Ok(Self { commands, reader, wakeups, followers })
     }
 
     pub(crate) fn commands(&self) -> &Commands {
@@ -99,6 +109,25 @@ impl Postgres {
 
     pub(crate) fn watch(&self, sandbox: SandboxId) -> Watch {
         self.wakeups.watch(sandbox)
+    }
+
+    pub(crate) fn follow_tokens(&self) -> Changes {
+        self.followers.follow()
+    }
+
+    pub(crate) async fn standings(
+        &self,
+        sandbox: Option<SandboxId>,
+    ) -> Result<Vec<(SandboxId, Standing)>, StoreError> {
+        let sandbox = sandbox.as_ref();
+        ask!(self, session => tokens::all(session, sandbox))
+    }
+
+    pub(crate) async fn opaque_token(
+        &self,
+        hash: KeyHash,
+    ) -> Result<Option<OpaqueToken>, StoreError> {
+        ask!(self, session => tokens::opaque(session, &hash))
     }
 
     pub(crate) async fn keys(&self) -> Result<Vec<(ApiKey, KeyHash)>, StoreError> {
@@ -166,11 +195,12 @@ struct Life {
     queue: mpsc::Receiver<Command>,
     reader: Arc<Reader>,
     wakeups: Wakeups,
+    followers: Followers,
 }
 
 impl Life {
     fn run(self, runtime: Runtime, ready: oneshot::Sender<Result<(), StoreError>>) {
-        let Self { config, mut queue, reader, wakeups } = self;
+        let Self { config, mut queue, reader, wakeups, followers } = self;
         let closed = runtime.block_on(async {
             let prepared = Writer::connect(&config, wakeups.clone()).await;
             let (told, writer) = match prepared {
@@ -179,7 +209,7 @@ impl Life {
             };
             // Nobody waits any more if the receiver is gone.
             let _ = ready.send(told);
-            runtime.handle().spawn(listen::follow(config, wakeups.clone()));
+            runtime.handle().spawn(listen::follow(config, wakeups.clone(), followers));
             match writer {
                 Some(writer) => Box::pin(writer.run(&mut queue)).await,
                 None => None,

@@ -9,12 +9,14 @@ mod reads;
 mod reserve;
 mod sandboxes;
 mod schema;
+mod tokens;
 
 use std::{fs::OpenOptions, io, os::unix::fs::OpenOptionsExt as _, path::Path, thread};
 
 use model::{
     event::Sequence,
     ids::{ExecId, NodeId, SandboxId, Tenant},
+    revocation::Standing,
     sandbox::Sandbox,
 };
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
@@ -27,6 +29,7 @@ use crate::{
     failpoint,
     keys::{ApiKey, KeyHash},
     sandboxes::{Events, ExecAt, Filter, Health, Page},
+    tokens::{Changed, Changes, Followers, OpaqueToken},
     watch::{Wakeups, Watch},
 };
 
@@ -36,6 +39,7 @@ pub struct Sqlite {
     commands: Commands,
     readers: Readers,
     wakeups: Wakeups,
+    followers: Followers,
     /// Set once, when a write went wrong for good: why.
     stopped: watch::Receiver<Option<String>>,
 }
@@ -54,18 +58,20 @@ impl Sqlite {
         let readers = Readers::open(path)?;
         let (commands, queue) = Commands::channel();
         let (wakeups, (stop, stopped)) = (Wakeups::default(), watch::channel(None));
+        let followers = Followers::default();
         let writer = Writer {
             connection,
             identity: Identity::of(path),
             reserve: Reserve::beside(path),
             wakeups: wakeups.clone(),
+            followers: followers.clone(),
             stop,
         };
         thread::Builder::new()
             .name("store".into())
             .spawn(move || writer.run(queue))
             .map_err(StoreError::Thread)?;
-        Ok(Self { commands, readers, wakeups, stopped })
+        Ok(Self { commands, readers, wakeups, followers, stopped })
     }
 
     pub(crate) fn health(&self) -> Health {
@@ -85,6 +91,24 @@ impl Sqlite {
 
     pub(crate) fn watch(&self, sandbox: SandboxId) -> Watch {
         self.wakeups.watch(sandbox)
+    }
+
+    pub(crate) fn follow_tokens(&self) -> Changes {
+        self.followers.follow()
+    }
+
+    pub(crate) async fn standings(
+        &self,
+        sandbox: Option<SandboxId>,
+    ) -> Result<Vec<(SandboxId, Standing)>, StoreError> {
+        self.readers.ask(move |connection| tokens::all(connection, sandbox.as_ref())).await
+    }
+
+    pub(crate) async fn opaque_token(
+        &self,
+        hash: KeyHash,
+    ) -> Result<Option<OpaqueToken>, StoreError> {
+        self.readers.ask(move |connection| tokens::opaque(connection, &hash)).await
     }
 
     pub(crate) async fn keys(&self) -> Result<Vec<(ApiKey, KeyHash)>, StoreError> {
@@ -171,6 +195,7 @@ struct Writer {
     identity: Identity,
     reserve: Reserve,
     wakeups: Wakeups,
+    followers: Followers,
     stop: watch::Sender<Option<String>>,
 }
 
@@ -182,6 +207,8 @@ type Answer = Box<dyn FnOnce(Result<(), StoreError>)>;
 struct Batch {
     answers: Vec<Answer>,
     woken: Vec<(SandboxId, Sequence)>,
+    /// Whose tokens have changed.
+    tokens: Vec<SandboxId>,
     close: Option<oneshot::Sender<()>>,
 }
 
@@ -256,6 +283,9 @@ impl Writer {
         }
         for (sandbox, latest) in batch.woken.drain(..) {
             self.wakeups.wake(&sandbox, latest);
+        }
+        for sandbox in batch.tokens.drain(..) {
+            self.followers.tell(Changed::Sandbox(sandbox));
         }
     }
 
@@ -341,6 +371,19 @@ impl Batch {
                 }
                 self.hold(reply, purged)
             }
+            Command::RotateKey(sandbox, reply) => {
+                let rotated = tokens::rotate(transaction, &sandbox);
+                self.tokens.push(sandbox);
+                self.hold(reply, rotated)
+            }
+            Command::RevokeTokens(revocation, now, reply) => {
+                let revoked = tokens::revoke(transaction, &revocation, now);
+                self.tokens.push(revocation.sandbox);
+                self.hold(reply, revoked)
+            }
+            Command::KeepToken(token, now, reply) => {
+                self.hold(reply, tokens::keep(transaction, &token, now))
+            }
             Command::Close(reply) => {
                 self.close = Some(reply);
                 Ok(())
@@ -390,7 +433,10 @@ impl Batch {
             Command::CreateKey(_, _, reply)
             | Command::CreateSandbox(_, reply)
             | Command::Change(_, reply)
-            | Command::Trim(_, _, reply) => held(reply),
+            | Command::Trim(_, _, reply)
+            | Command::RevokeTokens(_, _, reply)
+            | Command::KeepToken(_, _, reply) => held(reply),
+            Command::RotateKey(_, reply) => held(reply),
             Command::RevokeKey(_, _, reply) => held(reply),
             Command::Purge(_, _, reply) => held(reply),
             Command::Close(reply) => {

@@ -6,6 +6,7 @@ mod kinds;
 mod sandboxes;
 mod server;
 mod together;
+mod tokens;
 
 use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc};
 
@@ -120,6 +121,11 @@ promises! {
         a_refused_command_spoils_no_other,
         two_creators_of_one_alias_give_one_sandbox,
         a_closed_store_ends_its_watches;
+    tokens: the_epoch_of_a_key_is_raised_and_stays,
+        ends_of_tokens_are_kept_until_they_are_over,
+        nothing_that_ended_comes_back,
+        an_opaque_token_is_found_by_its_hash_until_its_end,
+        what_happens_to_tokens_reaches_everybody;
 }
 
 /// What only a database that daemons share has to keep.
@@ -171,6 +177,9 @@ fn every_call_can_move_between_threads() {
         check(store.running_execs(&sandbox.tenant, None));
         check(store.trim_events(&sandbox.id, first));
         check(store.keys());
+        check(store.rotate_key(&sandbox.id));
+        check(store.standing(&sandbox.id));
+        check(store.standings());
         check(store.close());
         check(Store::connect(""));
     };

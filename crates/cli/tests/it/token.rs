@@ -35,6 +35,25 @@ fn a_token_is_printed_alone_and_opens_its_sandbox_also_after_a_restart_of_the_se
     keeper.start_again();
     assert!(access(&keeper, sandbox, token).starts_with("HTTP/1.1 200"));
 
+    // Another key ends it for good, and nothing else.
+    let second = keeper.ask(&[&scope[..], &["--opaque"]].concat());
+    let second = second.out.trim_end();
+    assert!(second.starts_with("rfo_") && access(&keeper, sandbox, second).contains(" 200 "));
+    let rotated = keeper.ask(&["token", "rotate", "demo"]);
+    assert!(rotated.code == Some(0) && rotated.err.contains(sandbox), "{rotated:?}");
+    for _ in 0..2 {
+        for token in [token, second] {
+            assert!(access(&keeper, sandbox, token).starts_with("HTTP/1.1 401"));
+        }
+        keeper.kill();
+        keeper.start_again();
+    }
+    let third = keeper.ask(&scope);
+    let token = third.out.trim_end();
+    assert!(access(&keeper, sandbox, token).starts_with("HTTP/1.1 200"));
+    let unknown = keeper.ask(&["token", "rotate", "nothing"]);
+    assert!(unknown.code == Some(125) && unknown.err.contains("NOT_FOUND"), "{unknown:?}");
+
     let agent = [&scope[..], &["--agent", "robot"]].concat();
     let narrowed = keeper.ask(&agent);
     assert!(narrowed.err.contains("\"fs:rw process\""), "{narrowed:?}");

@@ -14,22 +14,21 @@ use model::{
     capability::{Capabilities, Capability},
     ids::{SandboxId, Tenant},
     reach::Reach,
-    token::{Claims, Generation, LEEWAY},
+    token::{Generation, LEEWAY},
+    units::Timestamp,
 };
-use tokio::{select, sync::watch, time::sleep};
+use tokio::{select, sync::watch};
 
 use super::refusal::Refusal;
 use crate::{
     auth::{Caller, Keyring},
     clock,
     http::{App, problem::ApiError},
-    tokens::Tokens,
+    tokens::{Held, Tokens, opaque::FindError},
 };
 
 /// How long before the end of a token a stream is warned.
 const WARNING: Duration = Duration::from_mins(1);
-/// The time of day may be set while somebody waits for it.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The checked right of one request. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -49,7 +48,7 @@ struct Right {
 /// What the right was shown by.
 #[derive(Debug)]
 enum Proof {
-    Token(Claims),
+    Token(Box<Held>),
     Key(Caller),
 }
 
@@ -82,7 +81,7 @@ impl Access {
     /// Returns the key that acts for him.
     pub fn key_id(&self) -> &str {
         match &self.0.proof {
-            Proof::Token(claims) => &claims.key,
+            Proof::Token(held) => &held.claims().key,
             Proof::Key(caller) => &caller.key_id().0,
         }
     }
@@ -90,7 +89,7 @@ impl Access {
     /// Returns what the credential is called in logs: `jti` of a token, id of a key.
     pub fn credential_id(&self) -> &str {
         match &self.0.proof {
-            Proof::Token(claims) => &claims.id,
+            Proof::Token(held) => &held.claims().id,
             Proof::Key(caller) => &caller.key_id().0,
         }
     }
@@ -112,15 +111,23 @@ impl Access {
     /// Returns when the right ends by itself; a key's does not.
     pub fn expires_at(&self) -> Option<SystemTime> {
         match &self.0.proof {
-            Proof::Token(claims) => Some(claims.expires_at.into()),
+            Proof::Token(held) => Some(held.expires_at().into()),
+            Proof::Key(_) => None,
+        }
+    }
+
+    /// Returns the token, if it is one that the right was shown by.
+    pub(crate) fn token(&self) -> Option<&Held> {
+        match &self.0.proof {
+            Proof::Token(held) => Some(held),
             Proof::Key(_) => None,
         }
     }
 
     /// Returns when a stream is to be warned that the right ends soon, which may be at once.
     pub async fn until_expiring(&self) {
-        match self.expires_at() {
-            Some(end) => until(end.checked_sub(WARNING).unwrap_or(end)).await,
+        match self.token() {
+            Some(held) => clock::until(|| before(held.expires_at(), WARNING)).await,
             None => future::pending().await,
         }
     }
@@ -128,15 +135,15 @@ impl Access {
     /// Returns when a stream must be cut.
     pub async fn until_ended(&self) -> Ended {
         let expired = async {
-            match self.expires_at() {
-                Some(end) => until(end + LEEWAY).await,
+            match self.token() {
+                Some(held) => clock::until(|| held.expires_at().plus(LEEWAY)).await,
                 None => future::pending().await,
             }
         };
         let revoked = async {
             match &self.0.proof {
                 Proof::Key(caller) => turned(caller.revoked()).await,
-                Proof::Token(_) => future::pending().await,
+                Proof::Token(held) => held.until_revoked().await,
             }
         };
         select! {
@@ -153,11 +160,9 @@ async fn turned(mut revoked: watch::Receiver<bool>) {
     }
 }
 
-async fn until(time: SystemTime) {
-    while let Ok(left) = time.duration_since(clock::now()) {
-        // At the very moment nothing is left, and it must not be waited for without end.
-        sleep(left.min(LOOK_AGAIN).max(Duration::from_millis(1))).await;
-    }
+fn before(time: Timestamp, by: Duration) -> Timestamp {
+    let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+    Timestamp::from_millis(time.as_millis().saturating_sub(by))
 }
 
 impl FromRequestParts<App> for Access {
@@ -234,14 +239,42 @@ impl Plane {
         sandbox: Option<&SandboxId>,
         needed: Option<Capability>,
     ) -> Result<Access, Refusal> {
-        let claims = self.tokens.read(token).map_err(|reason| {
-            tracing::debug!(%reason, "a token is not genuine");
-            Refusal::Invalid
-        })?;
-        let sandbox = sandbox.ok_or(Refusal::OtherSandbox)?;
+        let held = self.genuine(token).await?;
+        self.admit(held, sandbox.ok_or(Refusal::OtherSandbox)?, needed).await
+    }
+
+    /// Checks a token for the sandbox that it is for.
+    pub(crate) async fn own(&self, token: &str) -> Result<Access, Refusal> {
+        let held = self.genuine(token).await?;
+        let sandbox = held.claims().sandbox.clone();
+        self.admit(held, &sandbox, None).await
+    }
+
+    /// Returns a token that we have given out, whatever became of it.
+    pub(crate) async fn genuine(&self, token: &str) -> Result<Held, Refusal> {
+        self.tokens.held(token).await.map_err(|error| match error {
+            FindError::NotGenuine(reason) => {
+                tracing::debug!(%reason, "a token is not genuine");
+                Refusal::Invalid
+            }
+            FindError::Store(error) => Refusal::Unclear(error.into()),
+        })
+    }
+
+    async fn admit(
+        &self,
+        held: Held,
+        sandbox: &SandboxId,
+        needed: Option<Capability>,
+    ) -> Result<Access, Refusal> {
+        let claims = held.claims();
         claims.check(clock::timestamp(), sandbox, generation_of(sandbox)).inspect_err(
             |refusal| tracing::info!(token = claims.id, %sandbox, %refusal, "token refused"),
         )?;
+        if held.is_revoked() {
+            tracing::info!(token = claims.id, %sandbox, "a token that was revoked is refused");
+            return Err(Refusal::Invalid);
+        }
         require(claims.capabilities, needed)?;
         let tenant = self.owner(sandbox).await?;
         Ok(Access(Arc::new(Right {
@@ -251,7 +284,7 @@ impl Plane {
             actor: claims.actor.clone(),
             capabilities: claims.capabilities,
             reach: claims.reach.clone(),
-            proof: Proof::Token(claims),
+            proof: Proof::Token(Box::new(held)),
         })))
     }
 

@@ -13,7 +13,7 @@ use super::{
     routes::{Credentials, Needs, Route, Spelling},
     shape::{self, Shape},
 };
-use crate::{auth, http::problem::ApiError};
+use crate::{auth, http::problem::ApiError, tokens};
 
 /// What stands in front of one route.
 #[derive(Clone, Debug)]
@@ -51,8 +51,7 @@ impl Gate {
         }
         let credential = auth::credential(request.headers());
         let credential = credential.map_err(|_reason| Refusal::Missing)?;
-        // No key has a dot in it and every token has two.
-        let is_key = self.credentials == Credentials::TokenOrKey && !credential.contains('.');
+        let is_key = self.credentials == Credentials::TokenOrKey && !tokens::is_token(credential);
         let needed = self.needs.capability();
         let access = if is_key {
             self.plane.by_key(credential, sandbox.as_ref(), needed).await?

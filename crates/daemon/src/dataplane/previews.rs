@@ -18,7 +18,7 @@ use axum::{
     Json,
     extract::{Path, State},
 };
-use model::{capability::Capability, units::Timestamp};
+use model::{capability::Capability, token::Epoch, units::Timestamp};
 
 use super::{
     access::Access,
@@ -102,7 +102,8 @@ async fn create(
     let (until, link_until) = (after(now, Duration::from_secs(seconds)), after(now, LINK));
     let sandbox = access.sandbox().clone();
     let url = domain.origin_of(&sandbox, port);
-    let ticket = Ticket { sandbox, port, until, path };
+    let epoch = app.tokens.as_ref().map_or(Epoch::FIRST, |tokens| tokens.epoch_of(&sandbox));
+    let ticket = Ticket { sandbox, port, until, path, epoch };
     let secret = app.previews.tickets.issue(ticket, LINK)?;
     tracing::info!(
         sandbox = %access.sandbox(), port, credential = access.credential_id(), "preview made"

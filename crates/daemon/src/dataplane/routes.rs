@@ -9,7 +9,7 @@ use axum::{
     middleware,
     routing::{self, MethodRouter},
 };
-use model::capability::Capability;
+use model::capability::{Capabilities, Capability};
 
 use super::{
     access::Plane,
@@ -211,6 +211,11 @@ impl Listed {
     /// Returns the capability that the credential must have.
     pub fn capability(&self) -> Option<Capability> {
         self.needs.capability()
+    }
+
+    /// Tells whether a token that has these capabilities and no others opens the route.
+    pub fn opens_with(&self, held: Capabilities) -> bool {
+        self.capability().is_none_or(|needed| held.allows(needed))
     }
 
     /// Tells whether a credential may come in the first frame instead of the request.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use model::{
     actor::{Actor, ActorKind},
-    capability::Capabilities,
+    capability::{Capabilities, Capability},
     ids::SandboxId,
     reach::Reach,
     token::{Claims, Generation},
@@ -16,7 +16,7 @@ use model::{
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{access::Ended, refusal::Refusal, *};
+use super::{access::Ended, refusal::Refusal, routes::Credentials, *};
 use crate::clock;
 use ground::Ground;
 
@@ -74,6 +74,34 @@ fn every_route_is_listed_with_what_it_needs() {
     assert_eq!(listed, ROUTES);
 }
 
+/// Says which token can do what: a row for each route, a column for each capability.
+fn table() -> String {
+    let names = Capability::ALL.map(|capability| format!("`{capability}`")).join(" | ");
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let mut table = format!("| route | takes | none | {names} |\n|---|---|{}\n", "---|".repeat(8));
+    for route in list() {
+        let takes = match route.credentials {
+            Credentials::Token => "token",
+            Credentials::TokenOrKey => "token, key",
+        };
+        let mut cells = vec![format!("`{} {}`", route.method, route.path), takes.to_owned()];
+        let none = [Capabilities::NONE].into_iter();
+        let each = Capability::ALL.map(|capability| [capability].into_iter().collect());
+        for held in none.chain(each) {
+            cells.push(if route.opens_with(held) { "yes" } else { "" }.to_owned());
+        }
+        table.push_str(&line(cells));
+    }
+    table
+}
+
+/// What is in the page is what the routes say of themselves. To write it anew, take it from here.
+#[test]
+fn the_page_says_which_token_can_do_what() {
+    let page = include_str!("../../../../docs/tokens.md");
+    assert!(page.contains(&table()), "docs/tokens.md should have:\n{}", table());
+}
+
 /// Returns claims that hold now.
 fn claims(sandbox: &SandboxId, scope: &str) -> Claims {
     let seconds = clock::timestamp().as_millis() / 1000;
@@ -89,6 +117,7 @@ fn claims(sandbox: &SandboxId, scope: &str) -> Claims {
         generation: Generation::FIRST,
         issued_at: at(seconds),
         expires_at: at(seconds + 900),
+        parents: Vec::new(),
     }
 }
 

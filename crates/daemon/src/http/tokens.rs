@@ -1,13 +1,18 @@
-//! `POST /v1/admin/tokens`: tokens for the sandboxes of the caller's tenant.
+//! Tokens for the sandboxes of the caller's tenant: given out, looked at, and ended.
 
 use api::{
     errors::ErrorCode,
-    tokens::{MintToken, MintedToken},
+    tokens::{Introspection, MintToken, MintedToken, RevokeTokens, RotatedKey},
 };
-use axum::{Json, Router, extract::State, http::StatusCode, routing::post};
+use axum::{
+    Json, Router,
+    extract::{Path, State},
+    http::StatusCode,
+    routing::{get, post},
+};
 use model::{
     capability::{Asked, CapabilityError},
-    ids::Tenant,
+    ids::{SandboxId, Tenant},
     reach::{Reach, ReachError},
     token::{Lifetime, LifetimeError},
 };
@@ -18,7 +23,10 @@ use super::{
 };
 use crate::{
     auth::{Admin, Caller},
-    dataplane::access::generation_of,
+    dataplane::{
+        access::{Plane, generation_of},
+        refusal::Refusal,
+    },
     from_wire, keys, to_wire,
     tokens::{
         SignError,
@@ -27,7 +35,11 @@ use crate::{
 };
 
 pub(super) fn router() -> Router<App> {
-    Router::new().route("/v1/admin/tokens", post(give_out))
+    Router::new()
+        .route("/v1/admin/tokens", post(give_out))
+        .route("/v1/admin/tokens/revoke", post(revoke))
+        .route("/v1/admin/sandboxes/{sandbox}/rotate-key", post(rotate))
+        .route("/internal/tokens/{token}", get(look))
 }
 
 /// Gives out a token. This answer is the only place where it is shown.
@@ -36,12 +48,7 @@ async fn give_out(
     Admin(caller): Admin,
     Body(request): Body<MintToken>,
 ) -> Result<(StatusCode, Json<MintedToken>), ApiError> {
-    let plane = app.plane().ok_or_else(no_sandbox)?;
-    let tenant: Tenant = tenant_of(&caller)?;
-    let sandbox = plane.sandboxes.get(&tenant, &request.sandbox).await?;
-    if sandbox.life.phase.is_terminal() {
-        return Err(no_sandbox());
-    }
+    let (plane, sandbox) = find(&app, &caller, &request.sandbox).await?;
     let asked = request.scope.as_deref().map(Asked::scope).transpose()?;
     let reach = match &request.paths {
         Some(paths) => Reach::below(paths)?,
@@ -52,16 +59,92 @@ async fn give_out(
         keys::check_name(&actor.id)?;
     }
     let wish = Wish {
-        generation: generation_of(&sandbox.id),
-        sandbox: sandbox.id,
+        generation: generation_of(&sandbox),
+        sandbox,
         actor: request.actor.map(from_wire::actor),
         asked,
         reach,
         lifetime,
         thread: None,
+        format: request.format.map(from_wire::format),
     };
-    let minted = mint(&plane.tokens, &caller, wish)?;
+    let minted = mint(&plane.tokens, &caller, wish).await?;
     Ok((StatusCode::CREATED, Json(to_wire::minted(&minted, &app.base_url))))
+}
+
+/// Gives a sandbox another key: no token of it is worth anything any more.
+async fn rotate(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    Path(name): Path<String>,
+) -> Result<Json<RotatedKey>, ApiError> {
+    let (plane, sandbox) = find(&app, &caller, &name).await?;
+    let epoch = plane.tokens.rotate(&sandbox).await?;
+    Ok(Json(RotatedKey { sandbox_id: sandbox.to_string(), key_epoch: epoch.0 }))
+}
+
+/// Ends one token, or all of an actor.
+async fn revoke(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    Body(request): Body<RevokeTokens>,
+) -> Result<StatusCode, ApiError> {
+    let (plane, sandbox) = find(&app, &caller, &request.sandbox).await?;
+    match (&request.jti, request.actor) {
+        (Some(jti), None) => {
+            keys::check_name(jti)?;
+            plane.tokens.revoke(&sandbox, jti).await?;
+        }
+        (None, Some(actor)) => {
+            keys::check_name(&actor.id)?;
+            plane.tokens.revoke_actor(&sandbox, &from_wire::actor(actor)).await?;
+        }
+        (Some(_), Some(_)) | (None, None) => {
+            return Err(ApiError::new(ErrorCode::InvalidRequest, "name a jti or an actor"));
+        }
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Tells what a token says that opens a sandbox of the caller's tenant now.
+async fn look(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    Path(token): Path<String>,
+) -> Result<Json<Introspection>, ApiError> {
+    let no_token = || ApiError::new(ErrorCode::NotFound, "there is no such token");
+    match introspect(&app, &caller, &token).await? {
+        told @ Introspection { active: true, .. } => Ok(Json(told)),
+        Introspection { active: false, .. } => Err(no_token()),
+    }
+}
+
+/// Says what a token is worth to whoever has a key of the sandbox's tenant.
+pub(super) async fn introspect(
+    app: &App,
+    caller: &Caller,
+    token: &str,
+) -> Result<Introspection, ApiError> {
+    let Some(plane) = app.plane() else { return Ok(Introspection::default()) };
+    match plane.own(token).await {
+        Ok(access) if access.tenant().as_str() == caller.tenant() => {
+            let token = access.token().map(|held| to_wire::said(held.claims()));
+            Ok(Introspection { active: token.is_some(), token })
+        }
+        Err(Refusal::Unclear(error)) => Err(error.into()),
+        Ok(_) | Err(_) => Ok(Introspection::default()),
+    }
+}
+
+/// Returns a sandbox of the caller's tenant that has not come to its end.
+pub(super) async fn find(
+    app: &App,
+    caller: &Caller,
+    name: &str,
+) -> Result<(Plane, SandboxId), ApiError> {
+    let plane = app.plane().ok_or_else(no_sandbox)?;
+    let sandbox = plane.sandboxes.get(&tenant_of(caller)?, name).await?;
+    if sandbox.life.phase.is_terminal() { Err(no_sandbox()) } else { Ok((plane, sandbox.id)) }
 }
 
 fn tenant_of(caller: &Caller) -> Result<Tenant, ApiError> {
@@ -103,6 +186,11 @@ impl From<MintError> for ApiError {
                 Self::new(ErrorCode::InvalidRequest, error.to_string())
             }
             MintError::Sign(error @ SignError::Claims(_)) => Self::internal(&error),
+            MintError::Format | MintError::Wider(_) => {
+                Self::new(ErrorCode::InvalidRequest, error.to_string())
+            }
+            MintError::Ended => Self::new(ErrorCode::Unauthenticated, error.to_string()),
+            MintError::Store(error) => error.into(),
             MintError::Random(error) => error.into(),
         }
     }

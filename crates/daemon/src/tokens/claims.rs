@@ -6,13 +6,13 @@ use model::{
     actor::{Actor, ActorKind},
     capability::Capabilities,
     reach::Reach,
-    token::{Claims, Generation},
+    token::{Claims, Generation, MOST_PARENTS},
     units::Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
 /// Who signs.
-const ISSUER: &str = "ringfence";
+pub(crate) const ISSUER: &str = "ringfence";
 
 /// All claims, and only these: one that we do not know might be meant to confine.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,6 +39,9 @@ struct Written<'a> {
     /// Absent if there is no confinement.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     paths: Option<Vec<Cow<'a, str>>>,
+    /// Absent if it was made of no other.
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    parents: Vec<Cow<'a, str>>,
 }
 
 /// Whoever acts for the subject: the key that asked for the token.
@@ -50,14 +53,13 @@ struct Acting<'a> {
 }
 
 pub(super) fn write(claims: &Claims) -> Result<Vec<u8>, serde_json::Error> {
-    let Actor { kind, id } = &claims.actor;
     let paths = match &claims.reach {
         Reach::Everywhere => None,
         Reach::Below(folders) => Some(folders.iter().map(|it| it.as_str().into()).collect()),
     };
     serde_json::to_vec(&Written {
         iss: ISSUER.into(),
-        sub: format!("{}:{id}", kind.text()).into(),
+        sub: subject(&claims.actor).into(),
         aud: claims.sandbox.as_str().into(),
         scope: claims.capabilities.to_string().into(),
         thread_id: claims.thread.as_deref().map(Cow::from),
@@ -67,7 +69,13 @@ pub(super) fn write(claims: &Claims) -> Result<Vec<u8>, serde_json::Error> {
         exp: claims.expires_at.as_millis() / 1000,
         jti: claims.id.as_str().into(),
         paths,
+        parents: claims.parents.iter().map(|id| id.as_str().into()).collect(),
     })
+}
+
+/// Writes down an actor.
+pub(crate) fn subject(actor: &Actor) -> String {
+    format!("{}:{}", actor.kind.text(), actor.id)
 }
 
 /// Reads claims that were signed. What we would not have written is not understood.
@@ -76,6 +84,9 @@ pub(super) fn read(payload: &[u8]) -> Option<Claims> {
     let (kind, id) = written.sub.split_once(':')?;
     let has_empty = [id, &*written.jti, &*written.act.sub].contains(&"");
     if written.iss != ISSUER || has_empty {
+        return None;
+    }
+    if written.parents.len() > MOST_PARENTS {
         return None;
     }
     let reach = match &written.paths {
@@ -93,6 +104,7 @@ pub(super) fn read(payload: &[u8]) -> Option<Claims> {
         issued_at: seconds(written.iat)?,
         expires_at: seconds(written.exp)?,
         id: written.jti.into_owned(),
+        parents: written.parents.into_iter().map(Cow::into_owned).collect(),
     })
 }
 

@@ -5,10 +5,11 @@ use model::{
     capability::{self, Asked, Capabilities, NothingGranted},
     ids::SandboxId,
     reach::Reach,
-    token::{Claims, Generation, Lifetime},
+    token::{Claims, Generation, Lifetime, Narrowing, WiderThanParent},
 };
+use store::StoreError;
 
-use super::{SignError, Token, Tokens};
+use super::{Held, SignError, Token, Tokens, opaque::KeepError};
 use crate::{
     auth::Caller,
     clock,
@@ -27,6 +28,17 @@ pub(crate) struct Wish {
     pub(crate) reach: Reach,
     pub(crate) lifetime: Lifetime,
     pub(crate) thread: Option<String>,
+    /// Without it, what the tenant has.
+    pub(crate) format: Option<Format>,
+}
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Says by itself what it is good for.
+    Jwt,
+    /// A text that says nothing.
+    Opaque,
 }
 
 /// A token, and what it says.
@@ -45,24 +57,34 @@ pub(crate) enum MintError {
     Nothing(#[from] NothingGranted),
     #[error(transparent)]
     Sign(#[from] SignError),
+    #[error("the token that it was to be made of has ended")]
+    Ended,
+    #[error("tokens of this tenant are opaque")]
+    Format,
+    #[error(transparent)]
+    Wider(#[from] WiderThanParent),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error(transparent)]
     Random(#[from] KeyError),
 }
 
 /// Makes a token for whoever has this key. Nobody gets more by acting for another: it is bounded by
 /// what either may have.
-pub(crate) fn mint(tokens: &Tokens, caller: &Caller, wish: Wish) -> Result<Minted, MintError> {
+pub(crate) async fn mint(
+    tokens: &Tokens,
+    caller: &Caller,
+    wish: Wish,
+) -> Result<Minted, MintError> {
     let actor = wish.actor.unwrap_or_else(|| caller.actor().clone());
     let bound = Capabilities::usual(actor.kind);
     let bound = bound.narrowed_to(Capabilities::usual(caller.actor().kind));
     let capabilities = capability::grant(wish.asked.as_ref(), bound)?;
-    let scope = match &wish.asked {
-        Some(asked) => asked.granted(capabilities).collect::<Vec<_>>().join(" "),
-        None => capabilities.to_string(),
-    };
-    let (issued_at, expires_at) = wish.lifetime.from(clock::timestamp());
+    let scope = in_words_of(wish.asked.as_ref(), capabilities);
+    let now = tokens.date(&wish.sandbox, &actor).await;
+    let (issued_at, expires_at) = wish.lifetime.from(now);
     let claims = Claims {
-        id: format!("tok_{}", random_hex(16)?),
+        id: new_id()?,
         actor,
         key: caller.key_id().0.clone(),
         sandbox: wish.sandbox,
@@ -72,15 +94,72 @@ pub(crate) fn mint(tokens: &Tokens, caller: &Caller, wish: Wish) -> Result<Minte
         generation: wish.generation,
         issued_at,
         expires_at,
+        parents: Vec::new(),
     };
-    let token = tokens.sign(&claims)?;
-    tracing::info!(
-        token = claims.id,
-        actor = claims.actor.id,
-        key = claims.key,
-        sandbox = %claims.sandbox,
-        scope = %claims.capabilities,
-        "token given out"
-    );
-    Ok(Minted { token, claims, scope })
+    tokens.give_out(claims, scope, caller.tenant(), wish.format).await
+}
+
+/// Makes a token of one that its holder has: less of the same. The tenant is that of the sandbox.
+pub(crate) async fn narrow(
+    tokens: &Tokens,
+    parent: &Held,
+    narrowing: Narrowing,
+    tenant: &str,
+    format: Option<Format>,
+) -> Result<Minted, MintError> {
+    let asked = narrowing.asked.clone();
+    let claims = parent.claims().narrowed(new_id()?, narrowing, clock::timestamp())?;
+    let scope = in_words_of(asked.as_ref(), claims.capabilities);
+    let minted = tokens.give_out(claims, scope, tenant, format).await?;
+    // Whoever has put an end to it meanwhile has put an end to this one too.
+    if parent.is_revoked() { Err(MintError::Ended) } else { Ok(minted) }
+}
+
+fn new_id() -> Result<String, KeyError> {
+    Ok(format!("tok_{}", random_hex(16)?))
+}
+
+/// Says what was granted in the words that it was asked for in.
+fn in_words_of(asked: Option<&Asked>, granted: Capabilities) -> String {
+    match asked {
+        Some(asked) => asked.granted(granted).collect::<Vec<_>>().join(" "),
+        None => granted.to_string(),
+    }
+}
+
+impl Tokens {
+    async fn give_out(
+        &self,
+        claims: Claims,
+        scope: String,
+        tenant: &str,
+        format: Option<Format>,
+    ) -> Result<Minted, MintError> {
+        let is_opaque = self.inner.opaque_tenants.iter().any(|opaque| opaque == tenant);
+        let token = match (format, is_opaque) {
+            (Some(Format::Jwt), true) => return Err(MintError::Format),
+            (Some(Format::Opaque), _) | (None, true) => self.keep(&claims).await?,
+            (Some(Format::Jwt) | None, false) => self.sign(&claims)?,
+        };
+        tracing::info!(
+            token = claims.id,
+            actor = claims.actor.id,
+            key = claims.key,
+            sandbox = %claims.sandbox,
+            scope = %claims.capabilities,
+            parent = claims.parents.last(),
+            "token given out"
+        );
+        Ok(Minted { token, claims, scope })
+    }
+}
+
+impl From<KeepError> for MintError {
+    fn from(error: KeepError) -> Self {
+        match error {
+            KeepError::Random(error) => Self::Random(error),
+            KeepError::Claims(error) => Self::Sign(error),
+            KeepError::Store(error) => Self::Store(error),
+        }
+    }
 }

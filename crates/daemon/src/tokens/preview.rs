@@ -7,7 +7,7 @@ use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use model::{ids::SandboxId, units::Timestamp};
 
-use super::{Tokens, epoch_of};
+use super::Tokens;
 
 /// Keeps the keys of previews apart from those of tokens.
 const KIND: &[u8] = b"preview";
@@ -44,7 +44,7 @@ impl Tokens {
     }
 
     fn preview_key(&self, sandbox: &SandboxId) -> hmac::Key {
-        let epoch = epoch_of(sandbox).to_be_bytes();
+        let epoch = self.epoch_of(sandbox).0.to_be_bytes();
         let info = [KIND, sandbox.as_str().as_bytes(), &epoch];
         // It fails if more than 255 blocks are asked for, and one is.
         let derived = self.inner.master.expand(&info, HMAC_SHA256);

@@ -28,6 +28,7 @@ fn claims() -> Claims {
         generation: Generation::FIRST,
         issued_at: Timestamp::from_millis(1_800_000_000_000),
         expires_at: Timestamp::from_millis(1_800_000_900_000),
+        parents: Vec::new(),
     }
 }
 
@@ -77,6 +78,7 @@ fn a_token_says_what_was_signed() {
         thread: Some("thr_1".to_owned()),
         reach: Reach::below(["/workspace/a", "/tmp"]).unwrap(),
         generation: Generation(7),
+        parents: vec!["tok_a".to_owned(), "tok_b".to_owned()],
         ..claims()
     };
     let none = Claims { capabilities: Capabilities::NONE, ..claims() };
@@ -169,6 +171,7 @@ fn j05_to_j10_claims_are_all_there_and_of_their_type() {
         ("jti", vec![json!(null), json!(""), json!(1)]),
         ("paths", vec![json!([]), json!("/"), json!(["a"]), json!(["/a/../b"]), json!([1])]),
         ("thread_id", vec![json!(1)]),
+        ("parents", vec![json!("tok_0"), json!([1]), json!(vec!["t"; 9])]),
         // What we do not know might be meant to confine.
         ("nbf", vec![json!(1), json!("1")]),
         ("cnf", vec![json!({})]),
@@ -211,6 +214,156 @@ fn keys_are_remembered_within_bounds_and_never_for_strangers() {
         assert!(count() <= MAX_KEYS);
     }
     assert_eq!(tokens.read(KNOWN), Ok(claims()));
+}
+
+/// A store of its own, and tokens that are kept in it.
+async fn kept() -> (tempfile::TempDir, Store, Tokens) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("s.db")).unwrap();
+    let tokens = Tokens::kept(&[7; 32], store.clone(), Vec::new()).await.unwrap();
+    (directory, store, tokens)
+}
+
+fn fresh(id: &str) -> Claims {
+    let (issued_at, expires_at) = model::token::Lifetime::USUAL.from(clock::timestamp());
+    Claims { id: id.to_owned(), issued_at, expires_at, ..claims() }
+}
+
+/// What a token is to whoever shows it: nothing, ended, or good.
+async fn shown(tokens: &Tokens, token: &Token) -> Option<bool> {
+    let held = tokens.held(token.reveal()).await.ok()?;
+    Some(!held.is_revoked())
+}
+
+#[tokio::test]
+async fn what_has_ended_stays_so_after_a_restart() {
+    let (directory, store, tokens) = kept().await;
+    let other = Claims { sandbox: SandboxId::from_random([2; 16]), ..fresh("tok_other") };
+    let (one, two) = (tokens.sign(&fresh("tok_1")).unwrap(), tokens.sign(&other).unwrap());
+    let opaque = [fresh("tok_3"), fresh("tok_4")];
+    let opaque = [tokens.keep(&opaque[0]).await.unwrap(), tokens.keep(&opaque[1]).await.unwrap()];
+    tokens.revoke(&claims().sandbox, "tok_1").await.unwrap();
+    tokens.revoke(&claims().sandbox, "tok_3").await.unwrap();
+    tokens.rotate(&other.sandbox).await.unwrap();
+    let three = tokens.sign(&other).unwrap();
+    let expected = [Some(false), None, Some(true), Some(false), Some(true)];
+    let all = [&one, &two, &three, &opaque[0], &opaque[1]];
+    store.close().await;
+    let store = Store::open(&directory.path().join("s.db")).unwrap();
+    let again = Tokens::kept(&[7; 32], store.clone(), Vec::new()).await.unwrap();
+    for tokens in [&tokens, &again] {
+        for (token, expected) in all.iter().zip(expected) {
+            assert_eq!(shown(tokens, token).await, expected);
+        }
+    }
+    // Another key ends them all, also those whose text was seen here before.
+    again.rotate(&claims().sandbox).await.unwrap();
+    assert_eq!(shown(&again, &opaque[1]).await, Some(false));
+    store.close().await;
+    let store = Store::open(&directory.path().join("s.db")).unwrap();
+    let last = Tokens::kept(&[7; 32], store, Vec::new()).await.unwrap();
+    assert_eq!(shown(&last, &opaque[1]).await, None);
+}
+
+#[tokio::test]
+async fn what_one_server_ends_ends_at_the_others_that_share_its_store() {
+    let (_directory, store, tokens) = kept().await;
+    let other = Tokens::kept(&[7; 32], store, Vec::new()).await.unwrap();
+    let (one, two) = (other.sign(&fresh("tok_1")).unwrap(), other.sign(&fresh("tok_2")).unwrap());
+    let (one, two) =
+        (other.held(one.reveal()).await.unwrap(), other.held(two.reveal()).await.unwrap());
+    let opaque = tokens.keep(&fresh("tok_3")).await.unwrap();
+    let opaque = other.held(opaque.reveal()).await.unwrap();
+    let ends = async {
+        tokens.revoke(&claims().sandbox, "tok_1").await.unwrap();
+        one.until_revoked().await;
+        assert!(!two.is_revoked() && !opaque.is_revoked());
+        tokens.rotate(&claims().sandbox).await.unwrap();
+        tokio::join!(two.until_revoked(), opaque.until_revoked());
+    };
+    let patience = std::time::Duration::from_secs(20);
+    tokio::select! {
+        ended = tokio::time::timeout(patience, ends) => ended.unwrap(),
+        () = other.follow() => panic!("it follows no more"),
+    }
+}
+
+#[tokio::test]
+async fn streams_of_a_token_that_is_replaced_go_on_with_the_next() {
+    let (_directory, _store, tokens) = kept().await;
+    let text = tokens.sign(&fresh("tok_1")).unwrap();
+    let held = tokens.held(text.reveal()).await.unwrap();
+    let minute = std::time::Duration::from_mins(1);
+    let later = |id: &str, seconds: i64| {
+        let end = fresh(id).expires_at.as_millis() + seconds * 1000;
+        Claims { expires_at: Timestamp::from_millis(end), ..fresh(id) }
+    };
+    let (second, third) = (later("tok_2", 100), later("tok_3", 200));
+    let pending = async |held: &Held| {
+        let brief = std::time::Duration::from_millis(50);
+        tokio::time::timeout(brief, held.until_revoked()).await.is_err()
+    };
+    tokens.revoke_after(&fresh("tok_1"), &second, minute).await.unwrap();
+    tokens.revoke_after(&second, &third, minute).await.unwrap();
+    assert!(pending(&held).await);
+    assert_eq!(held.expires_at(), third.expires_at);
+    // For requests the first is good for that minute, and not from the first moment after it.
+    assert_eq!(shown(&tokens, &text).await, Some(true));
+    tokens.revoke_after(&fresh("tok_1"), &second, std::time::Duration::ZERO).await.unwrap();
+    assert_eq!(shown(&tokens, &text).await, Some(false));
+    assert!(pending(&held).await);
+    tokens.revoke(&claims().sandbox, "tok_3").await.unwrap();
+    held.until_revoked().await;
+    // Who gets less than he had has streams that end with the token they were opened with.
+    let text = tokens.sign(&fresh("tok_5")).unwrap();
+    let held = tokens.held(text.reveal()).await.unwrap();
+    let less = Claims { capabilities: Capabilities::of_scope("fs:ro"), ..later("tok_6", 100) };
+    tokens.revoke_after(&fresh("tok_5"), &less, std::time::Duration::ZERO).await.unwrap();
+    held.until_revoked().await;
+    // And so do those of whoever made his token of the one that is replaced.
+    let child = Claims { parents: vec!["tok_7".to_owned()], ..fresh("tok_8") };
+    let text = tokens.sign(&child).unwrap();
+    let held = tokens.held(text.reveal()).await.unwrap();
+    tokens.revoke_after(&fresh("tok_7"), &third, std::time::Duration::ZERO).await.unwrap();
+    held.until_revoked().await;
+}
+
+#[tokio::test]
+async fn all_tokens_of_an_actor_end_and_the_next_is_good() {
+    let (_directory, _store, tokens) = kept().await;
+    let ada = claims().actor;
+    let bob = Actor { id: "bob".to_owned(), ..ada.clone() };
+    let bobs = Claims { actor: bob.clone(), ..fresh("tok_2") };
+    let (hers, his) = (tokens.sign(&fresh("tok_1")).unwrap(), tokens.sign(&bobs).unwrap());
+    tokens.revoke_actor(&claims().sandbox, &ada).await.unwrap();
+    assert_eq!(shown(&tokens, &hers).await, Some(false));
+    assert_eq!(shown(&tokens, &his).await, Some(true));
+    let (issued_at, expires_at) =
+        model::token::Lifetime::USUAL.from(tokens.date(&claims().sandbox, &ada).await);
+    let next = Claims { issued_at, expires_at, ..claims() };
+    let next_text = tokens.sign(&next).unwrap();
+    assert_eq!(shown(&tokens, &next_text).await, Some(true));
+    let now = clock::timestamp();
+    assert_eq!(next.check(now, &claims().sandbox, Generation::FIRST), Ok(()));
+}
+
+#[tokio::test]
+async fn a_text_that_was_never_given_out_is_not_looked_for() {
+    let (_directory, store, tokens) = kept().await;
+    let text = tokens.keep(&fresh("tok_1")).await.unwrap().reveal().to_owned();
+    let elsewhere = Tokens::kept(&[8; 32], store.clone(), Vec::new()).await.unwrap();
+    // With a store that is closed, whoever looks is told so.
+    store.close().await;
+    let sealed = elsewhere.held(&text).await;
+    assert!(matches!(sealed, Err(FindError::NotGenuine(NotGenuine::Signature))), "{sealed:?}");
+    for bad in
+        ["rfo_", "rfo_x", "rfo_ ", &text.replace("rfo_", "rfo_A"), &format!("{text}A"), "rf_x"]
+    {
+        assert!(matches!(tokens.held(bad).await, Err(FindError::NotGenuine(_))), "{bad}");
+    }
+    // What was seen here is known without the store.
+    assert_eq!(tokens.held(&text).await.unwrap().claims().id, "tok_1");
+    assert!(Tokens::new(&[7; 32]).held(&text).await.is_err());
 }
 
 proptest! {

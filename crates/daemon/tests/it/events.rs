@@ -12,30 +12,34 @@ use tokio::{
 
 use crate::{
     exec::{Ground, mint, ready},
-    support::{Answer, PATIENCE},
+    support::{Answer, Daemon, PATIENCE},
 };
 
 /// An event stream that is being read.
-struct Events {
+pub(crate) struct Events {
     stream: TcpStream,
     /// What has come of the body and was not understood yet.
     text: String,
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+pub(crate) struct Told {
     id: Option<u64>,
     event: String,
-    data: Value,
+    pub(crate) data: Value,
 }
 
 impl Events {
     async fn open(ground: &Ground, token: &str, query: &str, headers: &str) -> Self {
-        let mut stream = TcpStream::connect(ground.daemon().address).await.unwrap();
+        let path = format!("/dp/{}/v1/events{query}", ground.id);
+        Self::of(ground.daemon(), &path, token, headers).await
+    }
+
+    /// Opens any event stream.
+    pub(crate) async fn of(daemon: &Daemon, path: &str, token: &str, headers: &str) -> Self {
+        let mut stream = TcpStream::connect(daemon.address).await.unwrap();
         let request = format!(
-            "GET /dp/{}/v1/events{query} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\
-             {headers}\r\n",
-            ground.id
+            "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{headers}\r\n"
         );
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut head = Vec::new();
@@ -62,7 +66,7 @@ impl Events {
     }
 
     /// Returns the next event; nothing once the stream has ended. Comments are passed over.
-    async fn next(&mut self) -> Option<Told> {
+    pub(crate) async fn next(&mut self) -> Option<Told> {
         loop {
             if let Some((one, rest)) = self.text.split_once("\n\n") {
                 let told =
@@ -86,7 +90,7 @@ impl Events {
     }
 
     /// Reads up to an event of this type.
-    async fn until(&mut self, kind: &str) -> Told {
+    pub(crate) async fn until(&mut self, kind: &str) -> Told {
         loop {
             let told = self.next().await.unwrap_or_else(|| panic!("no {kind}"));
             if told.data["event_type"] == kind || told.event == kind {

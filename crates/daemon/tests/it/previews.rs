@@ -6,10 +6,16 @@ use std::{
 };
 
 use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
 
 use crate::{
-    served::{PORT, Served},
-    support::{Answer, raw},
+    ends::rotate,
+    served::{PORT, Served, sandbox, token},
+    support::{Answer, PATIENCE, raw},
 };
 
 /// Asks the host of a preview.
@@ -60,6 +66,58 @@ async fn a_link_is_opened_once_and_leaves_a_cookie_for_its_own_host() {
     let again = ask(&served, &host, &format!("GET {path}"), "").await;
     assert_eq!(again.problem(), (401, "UNAUTHENTICATED".to_owned()));
     served.end().await;
+}
+
+/// Opens a WebSocket through a preview and hears its own word; returns the connection.
+async fn talking(served: &Served, host: &str, cookie: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(served.sandboxed.daemon().address).await.unwrap();
+    let head = format!(
+        "GET /socket HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n\
+         Cookie: ringfence_preview={cookie}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut said = Vec::new();
+    while !said.ends_with(b"\r\n\r\n") {
+        said.push(timeout(PATIENCE, stream.read_u8()).await.unwrap().unwrap());
+    }
+    assert!(said.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&said));
+    echo(&mut stream).await;
+    stream
+}
+
+async fn echo(stream: &mut TcpStream) {
+    stream.write_all(b"word").await.unwrap();
+    let mut heard = [0; 4];
+    timeout(PATIENCE, stream.read_exact(&mut heard)).await.unwrap().unwrap();
+    assert_eq!(&heard, b"word");
+}
+
+#[tokio::test]
+async fn another_key_of_its_sandbox_ends_a_preview_and_no_other() {
+    let mut ours = Served::start().await;
+    let first = ours.sandbox.clone();
+    let (other_host, _) = link(&ours).await;
+    let mut other_stream = talking(&ours, &other_host, &cookie(&ours, PORT)).await;
+    ours.sandbox = sandbox(&ours.sandboxed).await;
+    ours.token = token(&ours.sandboxed, &ours.sandbox, "ports").await;
+    assert_ne!(ours.sandbox, first);
+    let (host, unopened) = link(&ours).await;
+    let seen = cookie(&ours, PORT);
+    let mut stream = talking(&ours, &host, &seen).await;
+    let rotated = rotate(ours.sandboxed.daemon(), &ours.sandbox).await;
+    assert_eq!(rotated.status, 200, "{}", rotated.body);
+    assert_eq!(timeout(PATIENCE, stream.read(&mut [0; 1])).await.unwrap().unwrap_or(0), 0);
+    for lines in [format!("Cookie: ringfence_preview={seen}\r\n"), String::new()] {
+        let refused = ask(&ours, &host, "GET /", &lines).await;
+        assert_eq!(refused.problem(), (401, "UNAUTHENTICATED".to_owned()), "{lines}");
+    }
+    let refused = ask(&ours, &host, &format!("GET {unopened}"), "").await;
+    assert_eq!(refused.problem(), (401, "UNAUTHENTICATED".to_owned()));
+    talking(&ours, &host, &cookie(&ours, PORT)).await;
+    echo(&mut other_stream).await;
+    drop(other_stream);
+    ours.end().await;
 }
 
 #[tokio::test]

@@ -109,10 +109,10 @@ impl Sandboxed {
             defaults,
             prepared: 2,
         };
-        let sandboxes = engine.open_sandboxes(store, images, settings).await.unwrap();
+        let sandboxes = engine.open_sandboxes(store.clone(), images, settings).await.unwrap();
         let peers = Peers::of(rustix::process::geteuid().as_raw(), group);
         let door = Some(Door::new(opened, peers).unwrap());
-        let tokens = Tokens::new(&[9; 32]);
+        let tokens = Tokens::kept(&[9; 32], store, vec!["opaque".to_owned()]).await.unwrap();
         let lifecycle = Lifecycle {
             sandboxes: Some(sandboxes.clone()),
             tokens: Some(tokens.clone()),

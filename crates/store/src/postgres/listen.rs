@@ -8,9 +8,14 @@ use model::{event::Sequence, ids::SandboxId};
 use tokio_postgres::{AsyncMessage, Config, Error, NoTls};
 
 use super::session::report;
-use crate::watch::Wakeups;
+use crate::{
+    tokens::{Changed, Followers},
+    watch::Wakeups,
+};
 
 const CHANNEL: &str = "ringfence_events";
+/// Tells of tokens; what is said is the id of their sandbox.
+const TOKENS: &str = "ringfence_tokens";
 /// The server refuses 8000 bytes and more.
 const LONGEST: usize = 7900;
 /// Says that somebody should look at everything.
@@ -21,6 +26,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 
 /// The statement that tells others, in the transaction whose commit it tells.
 pub(super) const NOTIFY: &str = "SELECT pg_notify('ringfence_events', $1)";
+pub(super) const NOTIFY_TOKENS: &str = "SELECT pg_notify('ringfence_tokens', $1)";
 
 /// Writes down which sandboxes have come to which event.
 pub(super) fn payload(woken: &[(SandboxId, Sequence)]) -> String {
@@ -50,11 +56,11 @@ fn wake(wakeups: &Wakeups, payload: &str) {
 }
 
 /// Listens as long as the runtime lives.
-pub(super) async fn follow(config: Config, wakeups: Wakeups) {
+pub(super) async fn follow(config: Config, wakeups: Wakeups, followers: Followers) {
     let mut pause = PAUSES.0;
     loop {
         let mut heard = false;
-        if let Err(error) = listen(&config, &wakeups, &mut heard).await {
+        if let Err(error) = listen(&config, &wakeups, &followers, &mut heard).await {
             tracing::warn!(report = report(&error), "the connection for wake-ups broke");
         }
         pause = if heard { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
@@ -62,11 +68,19 @@ pub(super) async fn follow(config: Config, wakeups: Wakeups) {
     }
 }
 
-async fn listen(config: &Config, wakeups: &Wakeups, heard: &mut bool) -> Result<(), Error> {
+async fn listen(
+    config: &Config,
+    wakeups: &Wakeups,
+    followers: &Followers,
+    heard: &mut bool,
+) -> Result<(), Error> {
     let (client, mut connection) = config.connect(NoTls).await?;
     let mut listening = Box::pin(async {
-        let listening = client.batch_execute(&format!("LISTEN {CHANNEL}")).await;
-        listening.map(|()| wakeups.wake_all())
+        let listening = client.batch_execute(&format!("LISTEN {CHANNEL}; LISTEN {TOKENS}")).await;
+        listening.map(|()| {
+            wakeups.wake_all();
+            followers.tell(Changed::Everything);
+        })
     });
     let mut is_listening = false;
     loop {
@@ -77,6 +91,10 @@ async fn listen(config: &Config, wakeups: &Wakeups, heard: &mut bool) -> Result<
             }
             message = poll_fn(|context| connection.poll_message(context)) => {
                 match message {
+                    Some(Ok(AsyncMessage::Notification(told))) if told.channel() == TOKENS => {
+                        let sandbox = told.payload().parse().map(Changed::Sandbox);
+                        followers.tell(sandbox.unwrap_or(Changed::Everything));
+                    }
                     Some(Ok(AsyncMessage::Notification(told))) => wake(wakeups, told.payload()),
                     Some(Ok(_)) => {}
                     Some(Err(error)) => return Err(error),

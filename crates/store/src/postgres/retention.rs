@@ -68,7 +68,7 @@ pub(super) async fn purge(
 }
 
 async fn forget(session: &Session, head: Head) -> Result<(), StoreError> {
-    for table in ["events", "sandbox_specs", "sandbox_labels"] {
+    for table in ["events", "sandbox_specs", "sandbox_labels", "key_epochs"] {
         let sql = format!("DELETE FROM {table} WHERE sandbox_id = $1");
         session.execute(&sql, &[&head.id]).await?;
     }

@@ -8,6 +8,7 @@ use super::{
     batch::{self, Attempt, Outcome, Step, Written},
     keys, reads, retention, schema,
     session::{Session, report},
+    tokens,
 };
 use crate::{
     StoreError,
@@ -132,6 +133,22 @@ impl Writer {
                             retention::purge(session, before, limit).await
                         };
                         tell(reply, self.carry_out(purge).await);
+                    }
+                    Command::RotateKey(sandbox, reply) => {
+                        let rotate =
+                            async |session: &Session| tokens::rotate(session, &sandbox).await;
+                        tell(reply, self.carry_out(rotate).await);
+                    }
+                    Command::RevokeTokens(revocation, now, reply) => {
+                        let revoke = async |session: &Session| {
+                            tokens::revoke(session, &revocation, now).await
+                        };
+                        tell(reply, self.carry_out(revoke).await);
+                    }
+                    Command::KeepToken(token, now, reply) => {
+                        let keep =
+                            async |session: &Session| tokens::keep(session, &token, now).await;
+                        tell(reply, self.carry_out(keep).await);
                     }
                     Command::Close(reply) => close = Some(reply),
                 }

@@ -184,7 +184,7 @@ pub(super) fn purge(
             tracing::error!(sandbox = head.id, "a damaged row is not purged");
             continue;
         }
-        for table in ["events", "sandbox_specs", "sandbox_labels"] {
+        for table in ["events", "sandbox_specs", "sandbox_labels", "key_epochs"] {
             let sql = format!("DELETE FROM {table} WHERE sandbox_id = ?");
             connection.prepare_cached(&sql)?.execute([&head.id])?;
         }

@@ -1,6 +1,6 @@
 //! What a browser gets on the host of a preview.
 
-use std::{num::NonZeroU16, time::Duration};
+use std::num::NonZeroU16;
 
 use api::errors::ErrorCode;
 use axum::{
@@ -13,8 +13,8 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use model::{ids::SandboxId, sandbox::WhenStopped, units::Timestamp};
-use tokio::{select, time::sleep};
+use model::{ids::SandboxId, sandbox::WhenStopped, token::Epoch, units::Timestamp};
+use tokio::select;
 
 use super::{
     super::ports::{
@@ -26,11 +26,13 @@ use super::{
         refuse, target,
     },
     host::{self, Domain, ENTRANCE, Found},
+    tickets::Ticket,
 };
 use crate::{
     clock,
     http::{App, problem::ApiError},
     serve::{Peer, Phase, Place},
+    tokens::Tokens,
 };
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -66,7 +68,7 @@ async fn answer(
     let (Some(sandboxes), Some(tokens)) = (app.sandboxes.clone(), app.tokens.clone()) else {
         return Err(nobody());
     };
-    let now = clock::timestamp();
+    let (now, epoch) = (clock::timestamp(), tokens.epoch_of(&sandbox));
     let until = {
         let mut cookies = request.headers().get_all(COOKIE).iter().flat_map(cookies::ours);
         cookies.find_map(|text| tokens.read_preview(text, &sandbox, port, now))
@@ -91,7 +93,7 @@ async fn answer(
         target,
         timing: app.settings.ports,
         tasks: app.tasks.clone(),
-        cut: Box::new(move || cut(&app, until)),
+        cut: Box::new(move || cut(&app, &tokens, &sandbox, epoch, until)),
     };
     passage.carry(request, connection, held).await.map_err(ApiError::from)
 }
@@ -114,8 +116,9 @@ fn enter(
     let query = request.uri().query().unwrap_or_default();
     let secret = query.split('&').find_map(|pair| pair.strip_prefix("ticket="));
     let ticket = secret.and_then(|secret| app.previews.tickets.redeem(secret));
-    let ticket = ticket.filter(|it| it.sandbox == *sandbox && it.port == port);
-    let (Some(ticket), Some(tokens)) = (ticket, &app.tokens) else {
+    let epoch = app.tokens.as_ref().map(|tokens| tokens.epoch_of(sandbox));
+    let is_for = |it: &Ticket| it.sandbox == *sandbox && it.port == port && epoch == Some(it.epoch);
+    let (Some(ticket), Some(tokens)) = (ticket.filter(is_for), &app.tokens) else {
         let message = "this link was opened before, or is too old; ask for a new one";
         return Err(ApiError::new(ErrorCode::Unauthenticated, message));
     };
@@ -168,20 +171,13 @@ fn page(method: &Method, headers: &HeaderMap) -> Result<Page, ApiError> {
 }
 
 /// Returns what ends with the cookie, or with the server.
-fn cut(app: &App, until: Timestamp) -> Cut {
-    const LOOK_AGAIN: Duration = Duration::from_secs(5);
-    let mut phase = app.phase.clone();
+/// Returns what ends with the preview, with the key of its sandbox, or with the server.
+fn cut(app: &App, tokens: &Tokens, sandbox: &SandboxId, epoch: Epoch, until: Timestamp) -> Cut {
+    let (mut phase, tokens, sandbox) = (app.phase.clone(), tokens.clone(), sandbox.clone());
     Box::pin(async move {
-        let expired = async {
-            // The time of day may be set while somebody waits for it.
-            while clock::timestamp() < until {
-                let left = until.as_millis().saturating_sub(clock::timestamp().as_millis());
-                let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
-                sleep(left.min(LOOK_AGAIN).max(Duration::from_millis(1))).await;
-            }
-        };
         select! {
-            () = expired => {}
+            () = clock::until(|| until) => {}
+            () = tokens.until_rotated(&sandbox, epoch) => {}
             _ = phase.wait_for(|phase| *phase == Phase::Closing) => {}
         }
     })

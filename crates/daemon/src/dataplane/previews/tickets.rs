@@ -9,7 +9,7 @@ use std::{
 };
 
 use api::errors::ErrorCode;
-use model::{ids::SandboxId, units::Timestamp};
+use model::{ids::SandboxId, token::Epoch, units::Timestamp};
 use tokio::time::Instant;
 
 use crate::{
@@ -30,6 +30,8 @@ pub(crate) struct Ticket {
     /// Until when it lets see that port.
     pub(crate) until: Timestamp,
     pub(crate) path: String,
+    /// The epoch of the sandbox's key when the link was made: with another it leads nowhere.
+    pub(crate) epoch: Epoch,
 }
 
 /// Links that wait to be opened. Cheap to clone; all clones are the same.
@@ -81,6 +83,7 @@ mod tests {
             port: NonZeroU16::new(80).unwrap(),
             until: Timestamp::from_millis(1),
             path: "/".to_owned(),
+            epoch: Epoch::FIRST,
         }
     }
 

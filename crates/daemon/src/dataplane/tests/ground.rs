@@ -140,8 +140,8 @@ impl Ground {
         };
         let images = engine.open_images(images::Settings::default());
         let sandboxes = engine.open_sandboxes(store.clone(), images, settings).await.unwrap();
-        let keyring = Keyring::open(store).await.unwrap();
-        let tokens = Tokens::new(&[9; 32]);
+        let keyring = Keyring::open(store.clone()).await.unwrap();
+        let tokens = Tokens::kept(&[9; 32], store, Vec::new()).await.unwrap();
         let (set_phase, phase) = watch::channel(Phase::Serving);
         let app = App {
             keyring: keyring.clone(),

@@ -1,0 +1,331 @@
+//! `/oauth/…`: tokens exchanged (RFC 8693), looked at (RFC 7662) and ended (RFC 7009).
+
+use std::{borrow::Cow, time::Duration};
+
+use api::{
+    errors::ErrorCode,
+    tokens::{ExchangedToken, Introspection, OauthProblem, TokenFormat},
+};
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{
+        HeaderMap, HeaderName, HeaderValue, StatusCode,
+        header::{CACHE_CONTROL, PRAGMA, RETRY_AFTER, WWW_AUTHENTICATE},
+    },
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use model::{
+    capability::Asked,
+    reach::Reach,
+    token::{Lifetime, Narrowing},
+};
+use store::StoreError;
+
+use super::{
+    App,
+    form::Form,
+    problem::ApiError,
+    tokens::{find, introspect},
+};
+use crate::{
+    auth::Caller,
+    dataplane::{
+        access::{Access, generation_of},
+        refusal::Refusal,
+    },
+    from_wire, to_wire,
+    tokens::{
+        self,
+        mint::{Format, MintError, Minted, Wish, mint, narrow},
+    },
+};
+
+const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+/// What a key is called that is exchanged for a token.
+const API_KEY: &str = "urn:ringfence:params:oauth:token-type:api-key";
+
+pub(super) fn router() -> Router<App> {
+    Router::new()
+        .route("/oauth/token", post(exchange))
+        .route("/oauth/introspect", post(look))
+        .route("/oauth/revoke", post(revoke))
+}
+
+/// No answer with a token in it is to be kept by anybody in between.
+type Private<T> = ([(HeaderName, HeaderValue); 2], Json<T>);
+
+fn private<T>(answer: T) -> Private<T> {
+    let not_kept = [
+        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (PRAGMA, HeaderValue::from_static("no-cache")),
+    ];
+    (not_kept, Json(answer))
+}
+
+/// Gives out a token for one sandbox, to whoever has a key of its tenant, or a token that has at
+/// least as much.
+async fn exchange(State(app): State<App>, form: Form) -> Result<Private<ExchangedToken>, Refused> {
+    if form.required("grant_type")? != EXCHANGE {
+        let message = format!("the only grant_type is {EXCHANGE}");
+        return Err(Refused::new("unsupported_grant_type", message));
+    }
+    let asked = Exchange::read(&form)?;
+    let minted = match asked.subject(&app).await? {
+        Subject::Key(caller) => asked.of_key(&app, &caller).await?,
+        Subject::Token(access) => asked.of_token(&app, &access).await?,
+    };
+    Ok(private(to_wire::exchanged(&minted)))
+}
+
+/// Tells what a token says that opens a sandbox of the caller's tenant now.
+async fn look(
+    State(app): State<App>,
+    headers: HeaderMap,
+    form: Form,
+) -> Result<Private<Introspection>, Refused> {
+    let caller = app.keyring.caller(&headers).map_err(Refused::client)?;
+    if !caller.may_act_for_others() {
+        let message = "this takes a key with the role admin or broker";
+        return Err(Refused::new("access_denied", message).with_status(StatusCode::FORBIDDEN));
+    }
+    Ok(private(introspect(&app, &caller, form.required("token")?).await?))
+}
+
+/// Ends a token for whoever has it, with all that were made of it. What is no token, or none any more,
+/// is ended already.
+async fn revoke(State(app): State<App>, form: Form) -> Result<StatusCode, Refused> {
+    let token = form.required("token")?;
+    let Some(plane) = app.plane() else { return Ok(StatusCode::OK) };
+    if !tokens::is_token(token) {
+        return match app.keyring.holder(token) {
+            // Whoever believes that this has ended a key is wrong.
+            Ok(_) => Err(Refused::new(
+                "unsupported_token_type",
+                "API keys are revoked by `ringfence key revoke` or DELETE /v1/admin/keys/ID",
+            )),
+            Err(_) => Ok(StatusCode::OK),
+        };
+    }
+    match plane.genuine(token).await {
+        Ok(held) => {
+            plane.tokens.revoke(&held.claims().sandbox, &held.claims().id).await?;
+            Ok(StatusCode::OK)
+        }
+        Err(Refusal::Unclear(error)) => Err(ApiError::from(error).into()),
+        Err(_) => Ok(StatusCode::OK),
+    }
+}
+
+/// What somebody shows to get a token.
+enum Subject {
+    Key(Caller),
+    Token(Access),
+}
+
+/// What somebody asks for.
+struct Exchange<'a> {
+    credential: &'a str,
+    credential_type: &'a str,
+    sandbox: Option<&'a str>,
+    asked: Option<Asked>,
+    reach: Reach,
+    ttl: Option<u64>,
+    format: Option<Format>,
+}
+
+impl<'a> Exchange<'a> {
+    /// Names that nobody knows are passed over, as the standard wants it; those that it knows and we
+    /// do not are refused, because they change what is asked for.
+    fn read(form: &'a Form) -> Result<Self, Refused> {
+        for name in ["actor_token", "actor_token_type", "audience"] {
+            if form.one(name)?.is_some() {
+                return Err(Refused::invalid(format!("{name} is not supported")));
+            }
+        }
+        let sandbox = match form.one("resource") {
+            Ok(resource) => resource.map(|it| it.strip_prefix("sandbox:").ok_or_else(no_target)),
+            Err(_several) => return Err(no_target()),
+        };
+        let mut paths = form.all("path").peekable();
+        let reach = match paths.peek() {
+            None => Reach::Everywhere,
+            Some(_) => Reach::below(paths).map_err(|error| Refused::invalid(error.to_string()))?,
+        };
+        let asked = form.one("scope")?.map(Asked::scope).transpose();
+        let ttl = form.one("ttl_seconds")?.map(str::parse).transpose();
+        Ok(Self {
+            credential: form.required("subject_token")?,
+            credential_type: form.required("subject_token_type")?,
+            sandbox: sandbox.transpose()?,
+            asked: asked.map_err(|error| Refused::new("invalid_scope", error.to_string()))?,
+            reach,
+            ttl: ttl.map_err(|_not_a_number| Refused::invalid("ttl_seconds is a number"))?,
+            format: format(form)?,
+        })
+    }
+
+    /// Checks what is shown. Nobody is told what is wrong with it.
+    async fn subject(&self, app: &App) -> Result<Subject, Refused> {
+        let not_good = || Refused::invalid("the subject_token is not valid");
+        let is_token = tokens::is_token(self.credential);
+        match self.credential_type {
+            API_KEY if is_token => Err(not_good()),
+            JWT if !self.credential.contains('.') => Err(not_good()),
+            ACCESS_TOKEN | JWT if is_token => {
+                let plane = app.plane().ok_or_else(no_target)?;
+                match plane.own(self.credential).await {
+                    Ok(access) => Ok(Subject::Token(access)),
+                    Err(Refusal::Unclear(error)) => Err(ApiError::from(error).into()),
+                    Err(_) => Err(not_good()),
+                }
+            }
+            ACCESS_TOKEN | API_KEY => {
+                let caller = app.keyring.holder(self.credential);
+                caller.map(Subject::Key).map_err(|_reason| not_good())
+            }
+            _ => Err(Refused::invalid(format!(
+                "subject_token_type is {ACCESS_TOKEN}, {JWT} or {API_KEY}"
+            ))),
+        }
+    }
+
+    async fn of_key(self, app: &App, caller: &Caller) -> Result<Minted, Refused> {
+        let name = self.sandbox.ok_or_else(no_target)?;
+        let (plane, sandbox) =
+            find(app, caller, name).await.map_err(|error| match error.code() {
+                ErrorCode::NotFound => no_target(),
+                _ => error.into(),
+            })?;
+        let lifetime = self.ttl.map_or(Ok(Lifetime::USUAL), Lifetime::seconds);
+        let wish = Wish {
+            generation: generation_of(&sandbox),
+            sandbox,
+            actor: None,
+            asked: self.asked,
+            reach: self.reach,
+            lifetime: lifetime.map_err(|error| Refused::invalid(error.to_string()))?,
+            thread: None,
+            format: self.format,
+        };
+        Ok(mint(&plane.tokens, caller, wish).await?)
+    }
+
+    async fn of_token(self, app: &App, access: &Access) -> Result<Minted, Refused> {
+        let (Some(plane), Some(held)) = (app.plane(), access.token()) else {
+            return Err(no_target());
+        };
+        if self.sandbox.is_some_and(|sandbox| sandbox != access.sandbox().as_str()) {
+            return Err(no_target());
+        }
+        let ttl = self.ttl.map(Duration::from_secs);
+        let narrowing = Narrowing { asked: self.asked, reach: self.reach, ttl };
+        let tenant = access.tenant().as_str();
+        Ok(narrow(&plane.tokens, held, narrowing, tenant, self.format).await?)
+    }
+}
+
+fn format(form: &Form) -> Result<Option<Format>, Refused> {
+    let named = match form.one("format")? {
+        None => None,
+        Some(name) => {
+            let format = TokenFormat::named(name);
+            Some(format.ok_or_else(|| Refused::invalid("format is jwt or opaque"))?)
+        }
+    };
+    match (form.one("requested_token_type")?, named) {
+        (None | Some(ACCESS_TOKEN), named) => Ok(named.map(from_wire::format)),
+        (Some(JWT), None | Some(TokenFormat::Jwt)) => Ok(Some(Format::Jwt)),
+        (Some(_), _) => Err(Refused::invalid(format!(
+            "requested_token_type is {ACCESS_TOKEN}, or {JWT} with the format jwt"
+        ))),
+    }
+}
+
+fn no_target() -> Refused {
+    Refused::new("invalid_target", "resource names one sandbox that there is: sandbox:ID")
+}
+
+/// A refusal as OAuth writes it.
+#[derive(Debug)]
+pub(super) struct Refused {
+    status: StatusCode,
+    error: &'static str,
+    description: Cow<'static, str>,
+}
+
+impl Refused {
+    fn new(error: &'static str, description: impl Into<Cow<'static, str>>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, error, description: description.into() }
+    }
+
+    pub(super) fn invalid(description: impl Into<Cow<'static, str>>) -> Self {
+        Self::new("invalid_request", description)
+    }
+
+    /// Nobody knows who asks.
+    fn client(description: &'static str) -> Self {
+        Self::new("invalid_client", description).with_status(StatusCode::UNAUTHORIZED)
+    }
+
+    fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        tracing::debug!(error = self.error, reason = %self.description, "request refused");
+        let problem = OauthProblem {
+            error: self.error.to_owned(),
+            error_description: self.description.into_owned(),
+        };
+        let mut response = (self.status, private(problem)).into_response();
+        let headers = response.headers_mut();
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// What went wrong elsewhere: nothing of ours, or all of it.
+impl From<ApiError> for Refused {
+    fn from(error: ApiError) -> Self {
+        let (name, status) = match error.code().http_status() {
+            503 => ("temporarily_unavailable", StatusCode::SERVICE_UNAVAILABLE),
+            500 => ("server_error", StatusCode::INTERNAL_SERVER_ERROR),
+            _ => ("invalid_request", StatusCode::BAD_REQUEST),
+        };
+        Self::new(name, error.message().to_owned()).with_status(status)
+    }
+}
+
+impl From<StoreError> for Refused {
+    fn from(error: StoreError) -> Self {
+        ApiError::from(error).into()
+    }
+}
+
+impl From<MintError> for Refused {
+    fn from(error: MintError) -> Self {
+        use model::token::WiderThanParent;
+        match &error {
+            MintError::Nothing(_) | MintError::Wider(WiderThanParent::Scope { .. }) => {
+                Self::new("invalid_scope", error.to_string())
+            }
+            MintError::Wider(_) | MintError::Format | MintError::Ended => {
+                Self::invalid(error.to_string())
+            }
+            MintError::Sign(_) | MintError::Store(_) | MintError::Random(_) => {
+                ApiError::from(error).into()
+            }
+        }
+    }
+}
