@@ -187,6 +187,7 @@ async fn mint(admin: &Admin, wanted: &Wanted) -> Result<api::tokens::MintedToken
         ttl: None,
         paths: Vec::new(),
         agent: None,
+        is_opaque: false,
     };
     admin.mint(new).await
 }

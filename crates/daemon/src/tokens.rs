@@ -3,8 +3,8 @@
 //! They are JSON Web Tokens with HMAC-SHA-256. Every sandbox has a key of its own, derived from the
 //! master key, the sandbox's id and the epoch of its key. Whoever signs is whoever checks, so that
 //! nothing in a token chooses how it is checked: its header has to be, byte for byte, the one that
-//! we would have written. Others say nothing by themselves ([`opaque`]). Either ends before its time
-//! if somebody says so ([`ends`]), and what was opened with it closes.
+//! we would have written. Others say nothing by themselves (`opaque`). Either ends before its time
+//! if somebody says so (`ends`), and what was opened with it closes.
 
 pub(crate) mod claims;
 mod ends;
@@ -39,9 +39,10 @@ use crate::{
     clock,
     key_file::{self, KeyFileError},
 };
-pub(crate) use held::Held;
+pub use held::Held;
 use ledger::Ledger;
-use opaque::{FindError, Remembered};
+pub use opaque::FindError;
+use opaque::Remembered;
 
 /// No token is longer. It has to fit into a header beside others.
 pub const MAX_BYTES: usize = 4 << 10;
@@ -226,7 +227,7 @@ impl Tokens {
     }
 
     /// Returns a genuine token of either kind, and keeps an eye on it.
-    pub(crate) async fn held(&self, text: &str) -> Result<Held, FindError> {
+    pub async fn held(&self, text: &str) -> Result<Held, FindError> {
         let (claims, epoch) = if text.starts_with(opaque::PREFIX) {
             self.find(text).await?
         } else {

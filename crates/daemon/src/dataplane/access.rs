@@ -24,7 +24,7 @@ use crate::{
     auth::{Caller, Keyring},
     clock,
     http::{App, problem::ApiError},
-    tokens::{Held, Tokens, opaque::FindError},
+    tokens::{FindError, Held, Tokens},
 };
 
 /// How long before the end of a token a stream is warned.
@@ -124,12 +124,15 @@ impl Access {
         }
     }
 
-    /// Returns when a stream is to be warned that the right ends soon, which may be at once.
-    pub async fn until_expiring(&self) {
-        match self.token() {
-            Some(held) => clock::until(|| before(held.expires_at(), WARNING)).await,
-            None => future::pending().await,
-        }
+    /// Returns when a stream is to be warned that the right ends soon, which may be at once. It was
+    /// warned of this end before; another comes if another token takes over.
+    pub async fn until_expiring(&self, warned_of: Option<SystemTime>) {
+        let Some(held) = self.token() else { return future::pending().await };
+        let warning = || match held.expires_at() {
+            end if warned_of == Some(end.into()) => Timestamp::from_millis(i64::MAX),
+            end => before(end, WARNING),
+        };
+        clock::until(warning).await;
     }
 
     /// Returns when a stream must be cut.

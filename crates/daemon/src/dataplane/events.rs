@@ -4,7 +4,10 @@
 //! and is told nothing twice. Events are read when there is room for them: a client that does not read
 //! costs no more than one that does, and the kernel cuts it off.
 
-use std::{convert::Infallible, time::Duration};
+use std::{
+    convert::Infallible,
+    time::{Duration, SystemTime},
+};
 
 use api::{
     agbox::v1::{self, sandbox_event::Details},
@@ -73,7 +76,7 @@ async fn follow(
         events,
         access,
         phase: app.phase.clone(),
-        is_warned: false,
+        warned_of: None,
         was_dropped: false,
         end: End::NotYet,
     };
@@ -113,7 +116,8 @@ struct Following {
     events: EventStream,
     access: Access,
     phase: watch::Receiver<Phase>,
-    is_warned: bool,
+    /// The end that the client was warned of.
+    warned_of: Option<SystemTime>,
     /// Whether events were waited for and something else came.
     was_dropped: bool,
     end: End,
@@ -148,8 +152,8 @@ impl Following {
                 Ended::Expired => Closed::TokenExpired,
                 Ended::Revoked => Closed::Revoked,
             })),
-            () = self.access.until_expiring(), if !self.is_warned => {
-                (self.is_warned, self.was_dropped) = (true, true);
+            () = self.access.until_expiring(self.warned_of) => {
+                (self.warned_of, self.was_dropped) = (self.access.expires_at(), true);
                 Some(self.warn())
             }
             event = self.events.next() => Some(match event {

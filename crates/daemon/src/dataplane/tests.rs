@@ -344,17 +344,30 @@ async fn streams_are_told_when_a_right_ends() {
     };
     // With its last minute begun a stream is warned at once; it goes on for five seconds after it.
     let ending = of(-3).await;
-    timeout(soon, ending.until_expiring()).await.unwrap();
+    timeout(soon, ending.until_expiring(None)).await.unwrap();
     assert_eq!(timeout(soon, ending.until_ended()).await, Ok(Ended::Expired));
     let fresh = of(900).await;
     let brief = Duration::from_millis(50);
-    assert!(timeout(brief, fresh.until_expiring()).await.is_err());
+    assert!(timeout(brief, fresh.until_expiring(None)).await.is_err());
     assert!(timeout(brief, fresh.until_ended()).await.is_err());
     // A key has no end of its own, and ends when it is revoked.
     let (access, id) = ground.by_key(&ours).await;
-    assert!(timeout(brief, access.until_expiring()).await.is_err());
+    assert!(timeout(brief, access.until_expiring(None)).await.is_err());
     assert!(timeout(brief, access.until_ended()).await.is_err());
     ground.keyring.revoke(id).await.unwrap();
+    assert_eq!(timeout(soon, access.until_ended()).await, Ok(Ended::Revoked));
+    // A token that is replaced is warned of once, and then of the end of the next.
+    let (access, next) = (of(30).await, moved(&claims(&ours, "process"), -870));
+    let next = Claims { id: "tok_2".to_owned(), ..moved(&next, 10) };
+    timeout(soon, access.until_expiring(None)).await.unwrap();
+    let warned_of = access.expires_at();
+    assert!(timeout(brief, access.until_expiring(warned_of)).await.is_err());
+    let old = moved(&claims(&ours, "process"), -870);
+    ground.tokens.revoke_after(&old, &next, Duration::from_mins(1)).await.unwrap();
+    assert!(timeout(brief, access.until_ended()).await.is_err());
+    timeout(soon, access.until_expiring(warned_of)).await.unwrap();
+    assert_eq!(access.expires_at(), Some(next.expires_at.into()));
+    ground.tokens.rotate(&ours).await.unwrap();
     assert_eq!(timeout(soon, access.until_ended()).await, Ok(Ended::Revoked));
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use model::{
-    token::{Claims, Epoch},
+    token::{Claims, Epoch, LEEWAY},
     units::Timestamp,
 };
 use tokio::select;
@@ -15,7 +15,7 @@ use super::Tokens;
 use crate::clock;
 
 /// A genuine token, and what became of it since it was shown.
-pub(crate) struct Held {
+pub struct Held {
     tokens: Tokens,
     claims: Claims,
     epoch: Epoch,
@@ -41,22 +41,27 @@ impl Held {
         Self { tokens, claims, epoch, counts: Mutex::new(counts) }
     }
 
-    pub(crate) fn claims(&self) -> &Claims {
+    pub fn claims(&self) -> &Claims {
         &self.claims
     }
 
     /// Returns when it ends by itself.
-    pub(crate) fn expires_at(&self) -> Timestamp {
+    pub fn expires_at(&self) -> Timestamp {
         self.counts().expires_at
     }
 
+    /// Tells whether it has ended by itself.
+    pub fn is_over(&self) -> bool {
+        self.claims.expires_at.plus(LEEWAY) < clock::timestamp()
+    }
+
     /// Tells whether somebody has put an end to it.
-    pub(crate) fn is_revoked(&self) -> bool {
+    pub fn is_revoked(&self) -> bool {
         self.revoked_at().is_some_and(|end| end <= clock::timestamp())
     }
 
     /// Returns when somebody has put an end to it.
-    pub(crate) async fn until_revoked(&self) {
+    pub async fn until_revoked(&self) {
         loop {
             // Before the question, so that what happens after it is heard.
             let mut bell = self.tokens.inner.ledger.bell(&self.claims.sandbox);

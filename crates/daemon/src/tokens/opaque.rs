@@ -122,7 +122,7 @@ impl Tokens {
 
 /// Why nobody knows what a token is.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FindError {
+pub enum FindError {
     #[error(transparent)]
     NotGenuine(#[from] NotGenuine),
     /// It cannot be told now.

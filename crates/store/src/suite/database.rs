@@ -38,6 +38,7 @@ pub(super) async fn broken_connections_are_made_anew_and_nothing_is_missed(place
     let [store, other, _] = place.open_three().await;
     let sandbox = create(&store, 1).await;
     let mut watch = other.watch(&sandbox.id);
+    let mut tokens = other.follow_tokens();
     assert!(other.sandbox(&sandbox.id).await.unwrap().is_some());
     place
         .tamper(
@@ -45,12 +46,18 @@ pub(super) async fn broken_connections_are_made_anew_and_nothing_is_missed(place
              WHERE datname = current_database() AND pid <> pg_backend_pid()",
         )
         .await;
+    let epoch = store.rotate_key(&sandbox.id).await.unwrap();
+    while other.standing(&sandbox.id).await.unwrap().epoch != epoch {
+        tokens.next().await.unwrap();
+    }
     let sandbox = advance(&store, &sandbox, Observation::Ready).await;
     // The one who listened was cut off too; when it listens again it looks again.
     while other.events(&sandbox.id, Sequence::ZERO, PAGE).await.unwrap().latest < Sequence(2) {
         watch.changed().await.unwrap();
     }
     assert_eq!(other.sandbox(&sandbox.id).await.unwrap(), Some(sandbox.clone()));
+    // And it says that something may have been missed.
+    while tokens.next().await.unwrap() != crate::tokens::Changed::Everything {}
     let mut watch = other.watch(&sandbox.id);
     let sandbox = advance(&store, &sandbox, Observation::Unused).await;
     watch.changed().await.unwrap();

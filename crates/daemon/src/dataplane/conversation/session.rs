@@ -1,6 +1,6 @@
 //! Clients of the session protocol: who they are, what they may, and what they say.
 
-use std::time::{Duration, Instant as Time};
+use std::time::{Duration, Instant as Time, SystemTime};
 
 use api::{
     errors::ErrorCode,
@@ -49,7 +49,8 @@ pub(in crate::dataplane) struct Session {
     access: Access,
     /// What it takes to write.
     writes: Capability,
-    is_warned: bool,
+    /// The end that it was warned of.
+    warned_of: Option<SystemTime>,
     /// What it watches, and how much it has written since that was last said.
     watched: String,
     written: u64,
@@ -79,7 +80,7 @@ impl Session {
             unproven,
             access,
             writes,
-            is_warned: false,
+            warned_of: None,
             watched: String::new(),
             written: 0,
             reported: Time::now(),
@@ -136,7 +137,7 @@ impl Session {
             Ok(access) => {
                 queue(socket, &ServerFrame::AuthOk { session_id: access.credential_id() });
                 self.say_written();
-                (self.access, self.is_warned) = (access, false);
+                (self.access, self.warned_of) = (access, None);
                 Ok(())
             }
             Err(refusal) => {
@@ -325,7 +326,7 @@ impl Listener for Session {
 
     async fn wait(&mut self) -> Due {
         select! {
-            () = self.access.until_expiring(), if !self.is_warned => Due::Warning,
+            () = self.access.until_expiring(self.warned_of) => Due::Warning,
             ended = self.access.until_ended() => cut(ended),
         }
     }
@@ -333,8 +334,8 @@ impl Listener for Session {
     fn tell(&mut self, due: Due, socket: &mut Socket) -> Option<End> {
         match due {
             Due::Warning => {
-                self.is_warned = true;
-                let expires_at = self.access.expires_at().map(crate::clock::text);
+                self.warned_of = self.access.expires_at();
+                let expires_at = self.warned_of.map(crate::clock::text);
                 let expires_at = expires_at.unwrap_or_default();
                 queue(socket, &ServerFrame::TokenExpiring { expires_at });
                 None
