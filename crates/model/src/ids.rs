@@ -21,6 +21,8 @@ pub enum IdError {
     Name,
     #[error("a shell is named by 1 to 64 letters, digits, `-` and `_`")]
     NotAShell,
+    #[error("a session is named `ssn_` and {RANDOM} lower-case letters and digits")]
+    NotASession,
 }
 
 /// How many characters 128 random bits take.
@@ -50,6 +52,31 @@ impl FromStr for SandboxId {
         let random = text.strip_prefix("sb_").ok_or(IdError::NotASandbox)?;
         let is_ours = random.len() == RANDOM && random.bytes().all(|byte| ALPHABET.contains(&byte));
         if is_ours { Ok(Self(text.to_owned())) } else { Err(IdError::NotASandbox) }
+    }
+}
+
+/// Names a binding of a scope to a sandbox for ever. `ssn_…`
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SessionId(String);
+
+impl SessionId {
+    pub fn from_random(random: [u8; 16]) -> Self {
+        Self(format!("ssn_{}", spell(random)))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SessionId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let random = text.strip_prefix("ssn_").ok_or(IdError::NotASession)?;
+        let is_ours = random.len() == RANDOM && random.bytes().all(|byte| ALPHABET.contains(&byte));
+        if is_ours { Ok(Self(text.to_owned())) } else { Err(IdError::NotASession) }
     }
 }
 
@@ -190,7 +217,7 @@ macro_rules! text_conversions {
     )*};
 }
 
-text_conversions!(SandboxId, Alias, ExecId, ShellName, Tenant, NodeId);
+text_conversions!(SandboxId, SessionId, Alias, ExecId, ShellName, Tenant, NodeId);
 
 /// `^[a-zA-Z0-9][a-zA-Z0-9_-]{2,198}[a-zA-Z0-9]$`
 fn check_form(text: &str) -> Result<(), IdError> {
@@ -272,6 +299,8 @@ mod tests {
             prop_assert_eq!(one.as_str().parse::<SandboxId>(), Ok(one.clone()));
             let exec = ExecId::from_random(left);
             prop_assert_eq!(exec.as_str().parse::<ExecId>(), Ok(exec.clone()));
+            let session = SessionId::from_random(left);
+            prop_assert_eq!(session.as_str().parse::<SessionId>(), Ok(session.clone()));
         }
     }
 }

@@ -21,6 +21,11 @@ pub struct Generation(pub u64);
 
 impl Generation {
     pub const FIRST: Self = Self(1);
+
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
 }
 
 /// Counts the keys that a sandbox has had; what was signed with an earlier one is refused.

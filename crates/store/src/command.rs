@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     StoreError,
     keys::{ApiKey, KeyHash, KeyId, Revocation},
+    sessions::Binding,
     tokens::OpaqueToken,
 };
 
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     RevokeKey(KeyId, SystemTime, Reply<Revocation>),
     CreateSandbox(Box<Creation>, Reply<()>),
     Change(Box<Transition>, Reply<()>),
+    Bind(Box<Binding>, Reply<()>),
+    ForgetKeys(Timestamp, Reply<()>),
     Trim(SandboxId, Sequence, Reply<()>),
     Purge(Timestamp, u32, Reply<Vec<SandboxId>>),
     RotateKey(SandboxId, Reply<Epoch>),
@@ -49,7 +52,9 @@ impl Command {
             Self::Change(transition, _) => {
                 transition.started().is_some() || transition.life().phase == Phase::Resuming
             }
+            Self::Bind(binding, _) => binding.begun().is_some(),
             Self::RevokeKey(..)
+            | Self::ForgetKeys(..)
             | Self::Trim(..)
             | Self::Purge(..)
             | Self::RotateKey(..)
@@ -87,6 +92,14 @@ impl Commands {
 
     pub(crate) async fn change(&self, transition: Transition) -> Result<(), StoreError> {
         self.ask(|reply| Command::Change(Box::new(transition), reply)).await
+    }
+
+    pub(crate) async fn bind(&self, binding: Binding) -> Result<(), StoreError> {
+        self.ask(|reply| Command::Bind(Box::new(binding), reply)).await
+    }
+
+    pub(crate) async fn forget_keys(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.ask(|reply| Command::ForgetKeys(now, reply)).await
     }
 
     pub(crate) async fn trim(&self, id: SandboxId, keep: Sequence) -> Result<(), StoreError> {

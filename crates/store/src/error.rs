@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use model::{event::Sequence, sandbox::Sandbox};
+use model::{event::Sequence, sandbox::Sandbox, session::Session};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -42,6 +42,12 @@ pub enum StoreError {
     /// Somebody else changed it first. Decide again from what it is now.
     #[error("the sandbox has gone on to event {}", .current.life.sequence)]
     Stale { current: Box<Sandbox> },
+    /// The scope has another binding, or the binding has gone on. Decide again from what it is now.
+    #[error("session {} has gone on", .current.id)]
+    Bound { current: Box<Session> },
+    /// A request of the same key was carried out: see which.
+    #[error("the key of the request was used before")]
+    KeyUsed,
     #[error("event {asked} is out of range: there are events {earliest} to {latest}")]
     OutOfRange { asked: Sequence, earliest: Sequence, latest: Sequence },
     #[error("a label holds the character of number zero")]

@@ -8,6 +8,7 @@ pub mod lock;
 mod postgres;
 mod row;
 pub mod sandboxes;
+pub mod sessions;
 mod sqlite;
 #[cfg(test)]
 mod suite;
@@ -18,9 +19,11 @@ use std::{path::Path, time::SystemTime};
 
 use model::{
     event::Sequence,
-    ids::{ExecId, NodeId, SandboxId, Tenant},
+    ids::{ExecId, NodeId, SandboxId, SessionId, Tenant},
     revocation::{Revocation as TokenRevocation, Standing},
     sandbox::Sandbox,
+    scope::Scope,
+    session::Session,
     token::Epoch,
     transition::{Creation, Transition},
     units::Timestamp,
@@ -30,6 +33,7 @@ pub use self::error::StoreError;
 use self::{
     keys::{ApiKey, KeyHash, KeyId, Revocation},
     sandboxes::{Events, ExecAt, Filter, Health, Page},
+    sessions::{Binding, KeyName},
     tokens::{Changes, OpaqueToken},
     watch::Watch,
 };
@@ -159,6 +163,63 @@ impl Store {
         sandbox: Option<&SandboxId>,
     ) -> Result<Vec<ExecAt>, StoreError> {
         backend!(self, backend => backend.running_execs(tenant.clone(), sandbox.cloned()).await)
+    }
+
+    /// Keeps a step of the bindings of a scope: that, a new sandbox and the key of the request together
+    /// or not at all. If the scope has gone on meanwhile the answer is [`StoreError::Bound`] with its
+    /// binding; if the key was used, [`StoreError::KeyUsed`]; if the sandbox has another binding,
+    /// [`StoreError::Conflict`].
+    pub async fn bind(&self, binding: Binding) -> Result<(), StoreError> {
+        if let Some(creation) = &binding.creation {
+            sandboxes::check_labels(creation)?;
+        }
+        backend!(self, backend => backend.commands().bind(binding).await)
+    }
+
+    /// Returns a session, ended or not, until its sandbox is purged.
+    pub async fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError> {
+        backend!(self, backend => backend.session(id.clone()).await)
+    }
+
+    /// Returns the last session of a scope.
+    pub async fn session_of(
+        &self,
+        tenant: &Tenant,
+        scope: &Scope,
+    ) -> Result<Option<Session>, StoreError> {
+        backend!(self, backend => backend.session_of(tenant.clone(), scope.clone()).await)
+    }
+
+    /// Returns the last session that a sandbox had.
+    pub async fn session_with(&self, sandbox: &SandboxId) -> Result<Option<Session>, StoreError> {
+        backend!(self, backend => backend.session_with(sandbox.clone()).await)
+    }
+
+    /// Returns the sessions with sandboxes of a node that have not ended.
+    pub async fn unfinished_sessions(&self, node: &NodeId) -> Result<Vec<Session>, StoreError> {
+        backend!(self, backend => backend.unfinished_sessions(node.clone()).await)
+    }
+
+    /// Returns what tells the request apart that had this key, and the session that it got.
+    pub async fn used_key(
+        &self,
+        name: &KeyName,
+        now: Timestamp,
+    ) -> Result<Option<([u8; 32], SessionId)>, StoreError> {
+        backend!(self, backend => backend.used_key(name.clone(), now).await)
+    }
+
+    /// Forgets the keys of requests whose time is over.
+    pub async fn forget_used_keys(&self, now: Timestamp) -> Result<(), StoreError> {
+        backend!(self, backend => backend.commands().forget_keys(now).await)
+    }
+
+    /// Says whether other daemons may write to it at the same time.
+    pub const fn is_shared(&self) -> bool {
+        match self {
+            Self::Sqlite(_) => false,
+            Self::Postgres(_) => true,
+        }
     }
 
     /// Forgets the events of a sandbox before this one, but never its last.

@@ -5,12 +5,14 @@
 //! end with the store, whatever runtime the callers use.
 
 mod batch;
+mod bindings;
 mod keys;
 mod listen;
 mod reads;
 mod retention;
 mod schema;
 mod session;
+mod sessions;
 mod tokens;
 mod writer;
 
@@ -18,9 +20,12 @@ use std::{sync::Arc, thread, time::Duration};
 
 use model::{
     event::Sequence,
-    ids::{ExecId, NodeId, SandboxId, Tenant},
+    ids::{ExecId, NodeId, SandboxId, SessionId, Tenant},
     revocation::Standing,
     sandbox::Sandbox,
+    scope::Scope,
+    session::Session,
+    units::Timestamp,
 };
 use tokio::{
     runtime::{Builder, Runtime},
@@ -34,6 +39,7 @@ use crate::{
     command::{Command, Commands},
     keys::{ApiKey, KeyHash},
     sandboxes::{Events, ExecAt, Filter, Health, Page},
+    sessions::KeyName,
     tokens::{Changes, Followers, OpaqueToken},
     watch::{Wakeups, Watch},
 };
@@ -182,6 +188,40 @@ impl Postgres {
     ) -> Result<Vec<ExecAt>, StoreError> {
         let sandbox = sandbox.as_ref();
         ask!(self, session => reads::running_execs(session, &tenant, sandbox))
+    }
+
+    pub(crate) async fn session(&self, id: SessionId) -> Result<Option<Session>, StoreError> {
+        ask!(self, session => sessions::by_id(session, &id))
+    }
+
+    pub(crate) async fn session_of(
+        &self,
+        tenant: Tenant,
+        scope: Scope,
+    ) -> Result<Option<Session>, StoreError> {
+        ask!(self, session => sessions::of_scope(session, &tenant, &scope))
+    }
+
+    pub(crate) async fn session_with(
+        &self,
+        sandbox: SandboxId,
+    ) -> Result<Option<Session>, StoreError> {
+        ask!(self, session => sessions::of_sandbox(session, &sandbox))
+    }
+
+    pub(crate) async fn unfinished_sessions(
+        &self,
+        node: NodeId,
+    ) -> Result<Vec<Session>, StoreError> {
+        ask!(self, session => sessions::of_node(session, &node))
+    }
+
+    pub(crate) async fn used_key(
+        &self,
+        name: KeyName,
+        now: Timestamp,
+    ) -> Result<Option<([u8; 32], SessionId)>, StoreError> {
+        ask!(self, session => sessions::used_key(session, &name, now))
     }
 
     pub(crate) async fn close(&self) {

@@ -288,16 +288,19 @@ pub(crate) fn sequence(number: i64) -> Sequence {
     Sequence(u64::try_from(number).unwrap_or(0))
 }
 
-fn encode(what: &'static str, value: &impl Serialize) -> Result<String, StoreError> {
+pub(crate) fn encode(what: &'static str, value: &impl Serialize) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|source| StoreError::Encode { what, source })
 }
 
-fn decode<T: DeserializeOwned>(table: &'static str, text: &str) -> Result<T, StoreError> {
+pub(crate) fn decode<T: DeserializeOwned>(
+    table: &'static str,
+    text: &str,
+) -> Result<T, StoreError> {
     // The cause would quote what is kept, which may be a secret.
     serde_json::from_str(text).map_err(|_not_understood| StoreError::Row { table })
 }
 
-fn check(kept: i64, sum: i64, of: impl FnOnce() -> String) -> Result<(), StoreError> {
+pub(crate) fn check(kept: i64, sum: i64, of: impl FnOnce() -> String) -> Result<(), StoreError> {
     if kept == sum {
         return Ok(());
     }
@@ -305,7 +308,7 @@ fn check(kept: i64, sum: i64, of: impl FnOnce() -> String) -> Result<(), StoreEr
 }
 
 /// Sums parts so that moving a byte from one to the next changes the sum.
-fn checksum(parts: &[&[u8]]) -> i64 {
+pub(crate) fn checksum(parts: &[&[u8]]) -> i64 {
     let sum = parts.iter().fold(0, |sum, part| {
         let length = u64::try_from(part.len()).unwrap_or(u64::MAX);
         crc32c::crc32c_append(crc32c::crc32c_append(sum, &length.to_be_bytes()), part)

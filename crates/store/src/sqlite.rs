@@ -9,15 +9,19 @@ mod reads;
 mod reserve;
 mod sandboxes;
 mod schema;
+mod sessions;
 mod tokens;
 
 use std::{fs::OpenOptions, io, os::unix::fs::OpenOptionsExt as _, path::Path, thread};
 
 use model::{
     event::Sequence,
-    ids::{ExecId, NodeId, SandboxId, Tenant},
+    ids::{ExecId, NodeId, SandboxId, SessionId, Tenant},
     revocation::Standing,
     sandbox::Sandbox,
+    scope::Scope,
+    session::Session,
+    units::Timestamp,
 };
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -29,6 +33,7 @@ use crate::{
     failpoint,
     keys::{ApiKey, KeyHash},
     sandboxes::{Events, ExecAt, Filter, Health, Page},
+    sessions::KeyName,
     tokens::{Changed, Changes, Followers, OpaqueToken},
     watch::{Wakeups, Watch},
 };
@@ -165,6 +170,40 @@ impl Sqlite {
             reads::running_execs(connection, &tenant, sandbox.as_ref())
         };
         self.readers.ask(read).await
+    }
+
+    pub(crate) async fn session(&self, id: SessionId) -> Result<Option<Session>, StoreError> {
+        self.readers.ask(move |connection| sessions::by_id(connection, &id)).await
+    }
+
+    pub(crate) async fn session_of(
+        &self,
+        tenant: Tenant,
+        scope: Scope,
+    ) -> Result<Option<Session>, StoreError> {
+        self.readers.ask(move |connection| sessions::of_scope(connection, &tenant, &scope)).await
+    }
+
+    pub(crate) async fn session_with(
+        &self,
+        sandbox: SandboxId,
+    ) -> Result<Option<Session>, StoreError> {
+        self.readers.ask(move |connection| sessions::of_sandbox(connection, &sandbox)).await
+    }
+
+    pub(crate) async fn unfinished_sessions(
+        &self,
+        node: NodeId,
+    ) -> Result<Vec<Session>, StoreError> {
+        self.readers.ask(move |connection| sessions::of_node(connection, &node)).await
+    }
+
+    pub(crate) async fn used_key(
+        &self,
+        name: KeyName,
+        now: Timestamp,
+    ) -> Result<Option<([u8; 32], SessionId)>, StoreError> {
+        self.readers.ask(move |connection| sessions::used_key(connection, &name, now)).await
     }
 
     pub(crate) async fn close(&self) {
@@ -361,6 +400,17 @@ impl Batch {
                 self.wake_if(&changed, transition.sandbox().clone(), latest);
                 self.hold(reply, changed)
             }
+            Command::Bind(binding, reply) => {
+                let bound = sessions::bind(transaction, &binding);
+                if let Some(creation) = binding.creation {
+                    let sandbox = creation.into_sandbox();
+                    self.wake_if(&bound, sandbox.id, sandbox.life.sequence);
+                }
+                self.hold(reply, bound)
+            }
+            Command::ForgetKeys(now, reply) => {
+                self.hold(reply, sessions::forget_keys(transaction, now))
+            }
             Command::Trim(id, keep_from, reply) => {
                 self.hold(reply, sandboxes::trim(transaction, &id, keep_from))
             }
@@ -410,6 +460,8 @@ impl Batch {
                 StoreError::Conflict { .. }
                 | StoreError::NotFound { .. }
                 | StoreError::Stale { .. }
+                | StoreError::Bound { .. }
+                | StoreError::KeyUsed
                 | StoreError::Damaged { .. },
             ) => Ok(()),
             Err(StoreError::Database(error)) => Err(Broken::by(error, At::Statement)),
@@ -433,6 +485,8 @@ impl Batch {
             Command::CreateKey(_, _, reply)
             | Command::CreateSandbox(_, reply)
             | Command::Change(_, reply)
+            | Command::Bind(_, reply)
+            | Command::ForgetKeys(_, reply)
             | Command::Trim(_, _, reply)
             | Command::RevokeTokens(_, _, reply)
             | Command::KeepToken(_, _, reply) => held(reply),

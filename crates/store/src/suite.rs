@@ -5,6 +5,7 @@ mod keys;
 mod kinds;
 mod sandboxes;
 mod server;
+pub(crate) mod sessions;
 mod together;
 mod tokens;
 
@@ -113,6 +114,14 @@ promises! {
         a_purged_sandbox_is_gone_but_its_names_stay_taken,
         a_damaged_row_is_told_and_hides_no_other,
         labels_and_texts_of_every_kind_are_kept;
+    sessions: a_session_is_found_by_its_name_its_scope_and_its_sandbox,
+        a_scope_has_one_session_and_the_next_has_a_higher_generation,
+        a_step_of_a_session_that_came_too_late_leaves_nothing,
+        a_sandbox_has_one_session,
+        the_key_of_a_request_is_used_once_until_it_expires,
+        racing_callers_give_a_scope_one_session,
+        racing_changes_of_a_scope_follow_each_other,
+        sessions_are_forgotten_with_their_sandbox;
     together: a_watcher_is_waked_when_there_is_something_to_read,
         a_watcher_never_reads_a_state_older_than_an_event,
         forgetting_never_makes_a_hole,

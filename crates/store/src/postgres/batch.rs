@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use futures_util::future::{try_join4, try_join5};
+use futures_util::future::{try_join, try_join5};
 use model::{
     event::{Event, Sequence},
     exec::{Exec, ExecLife},
@@ -12,6 +12,7 @@ use model::{
 };
 
 use super::{
+    bindings::{self, Bindings},
     listen::{NOTIFY, payload},
     reads::head,
     session::Session,
@@ -19,6 +20,7 @@ use super::{
 use crate::{
     StoreError, failpoint,
     row::{EventRow, ExecChange, ExecRow, HEAD, Head, PURGED, number, sandbox_spec},
+    sessions::Binding,
 };
 
 /// One step that somebody asked for.
@@ -26,6 +28,7 @@ use crate::{
 pub(super) enum Step {
     Create(Box<Creation>),
     Change(Box<Transition>),
+    Bind(Box<Binding>),
 }
 
 /// Whether the same steps were tried before, and nobody knows whether they were kept.
@@ -56,11 +59,11 @@ pub(super) async fn write(
     steps: &[Step],
     attempt: Attempt,
 ) -> Result<Written, StoreError> {
-    let mut seen = look(session, steps).await?;
+    let (mut seen, bindings) = look(session, steps).await?;
     if attempt == Attempt::AfterUnclear {
         seen.kept = Some(look_for_kept(session, steps).await?);
     }
-    let mut plan = Plan::new(seen);
+    let mut plan = Plan::new(seen, bindings);
     let mut outcomes = Vec::with_capacity(steps.len());
     for step in steps {
         failpoint::pass("s.append").map_err(|report| StoreError::Commit { report })?;
@@ -68,7 +71,7 @@ pub(super) async fn write(
     }
     let woken = plan.woken;
     let told = payload(&woken);
-    plan.columns.write(session, &plan.seen.heads).await?;
+    plan.columns.write(session, &plan.seen.heads, &plan.bindings).await?;
     if !woken.is_empty() {
         session.query(NOTIFY, &[&told]).await?;
     }
@@ -86,7 +89,7 @@ struct Seen {
 }
 
 /// Rows are locked in the order of ids, as every daemon does it. The statements go out together.
-async fn look(session: &Session, steps: &[Step]) -> Result<Seen, StoreError> {
+async fn look(session: &Session, steps: &[Step]) -> Result<(Seen, Bindings), StoreError> {
     let lock = format!(
         "SELECT {HEAD} FROM sandboxes WHERE id = ANY($1) AND phase <> '{PURGED}'
          ORDER BY id FOR UPDATE"
@@ -100,11 +103,12 @@ async fn look(session: &Session, steps: &[Step]) -> Result<Seen, StoreError> {
                  JOIN unnest($1::text[], $2::text[]) AS w (tenant, id)
                  ON e.tenant = w.tenant AND e.id = w.id";
     let asked = Asked::of(steps);
-    let (_begun, locked, named, started) = try_join4(
+    let (_begun, locked, named, started, bindings) = try_join5(
         session.run("BEGIN"),
         session.query(&lock, &[&asked.changed]),
         session.query(names, &[&asked.created, &asked.tenants, &asked.aliases]),
         session.query(execs, &[&asked.exec_tenants, &asked.execs]),
+        Box::pin(bindings::look(session, &asked.bound)),
     )
     .await?;
     let mut seen = Seen {
@@ -127,7 +131,7 @@ async fn look(session: &Session, steps: &[Step]) -> Result<Seen, StoreError> {
     for row in &started {
         seen.execs.insert((row.try_get(0)?, row.try_get(1)?));
     }
-    Ok(seen)
+    Ok((seen, bindings))
 }
 
 /// Finds out which steps were kept before, by their last events. The locks that were taken before
@@ -139,7 +143,7 @@ async fn look_for_kept(
     let sql = "SELECT e.sandbox_id, e.sequence, e.body FROM events e
                JOIN unnest($1::text[], $2::bigint[]) AS w (id, sequence)
                ON e.sandbox_id = w.id AND e.sequence = w.sequence";
-    let (ids, sequences): (Vec<&str>, Vec<i64>) = steps.iter().map(Step::end).unzip();
+    let (ids, sequences): (Vec<&str>, Vec<i64>) = steps.iter().filter_map(Step::end).unzip();
     let mut kept = HashMap::new();
     for row in session.query(sql, &[&ids, &sequences]).await? {
         kept.insert((row.try_get(0)?, row.try_get(1)?), row.try_get(2)?);
@@ -148,15 +152,18 @@ async fn look_for_kept(
 }
 
 impl Step {
-    /// Returns the sandbox and its last event once this is done.
-    fn end(&self) -> (&str, i64) {
+    /// Returns the sandbox and its last event once this is done, if that tells whether it is.
+    fn end(&self) -> Option<(&str, i64)> {
         match self {
             Self::Create(creation) => {
-                (creation.sandbox().id.as_str(), number(creation.sandbox().life.sequence))
+                let sandbox = creation.sandbox();
+                Some((sandbox.id.as_str(), number(sandbox.life.sequence)))
             }
             Self::Change(transition) => {
-                (transition.sandbox().as_str(), number(transition.life().sequence))
+                Some((transition.sandbox().as_str(), number(transition.life().sequence)))
             }
+            // Its own row tells.
+            Self::Bind(_) => None,
         }
     }
 
@@ -164,6 +171,7 @@ impl Step {
         match self {
             Self::Create(creation) => creation.events().last(),
             Self::Change(transition) => transition.events().last(),
+            Self::Bind(_) => None,
         }
     }
 }
@@ -177,6 +185,7 @@ struct Asked<'a> {
     aliases: Vec<&'a str>,
     exec_tenants: Vec<&'a str>,
     execs: Vec<&'a str>,
+    bound: Vec<&'a Binding>,
 }
 
 impl<'a> Asked<'a> {
@@ -184,13 +193,12 @@ impl<'a> Asked<'a> {
         let mut asked = Self::default();
         for step in steps {
             match step {
-                Step::Create(creation) => {
-                    let sandbox = creation.sandbox();
-                    asked.created.push(sandbox.id.as_str());
-                    if let Some(alias) = &sandbox.alias {
-                        asked.tenants.push(sandbox.tenant.as_str());
-                        asked.aliases.push(alias.as_str());
+                Step::Create(creation) => asked.create(creation),
+                Step::Bind(binding) => {
+                    if let Some(creation) = &binding.creation {
+                        asked.create(creation);
                     }
+                    asked.bound.push(binding);
                 }
                 Step::Change(transition) => {
                     asked.changed.push(transition.sandbox().as_str());
@@ -203,18 +211,28 @@ impl<'a> Asked<'a> {
         }
         asked
     }
+
+    fn create(&mut self, creation: &'a Creation) {
+        let sandbox = creation.sandbox();
+        self.created.push(sandbox.id.as_str());
+        if let Some(alias) = &sandbox.alias {
+            self.tenants.push(sandbox.tenant.as_str());
+            self.aliases.push(alias.as_str());
+        }
+    }
 }
 
 /// What is to be written, decided from what was seen and what steps before in the batch do.
 struct Plan {
     seen: Seen,
+    bindings: Bindings,
     columns: Columns,
     woken: Vec<(SandboxId, Sequence)>,
 }
 
 impl Plan {
-    fn new(seen: Seen) -> Self {
-        Self { seen, columns: Columns::default(), woken: Vec::new() }
+    fn new(seen: Seen, bindings: Bindings) -> Self {
+        Self { seen, bindings, columns: Columns::default(), woken: Vec::new() }
     }
 
     fn add(&mut self, step: &Step) -> Result<Outcome, StoreError> {
@@ -224,7 +242,25 @@ impl Plan {
         match step {
             Step::Create(creation) => self.create(creation),
             Step::Change(transition) => self.change(transition),
+            Step::Bind(binding) => self.bind(binding),
         }
+    }
+
+    fn bind(&mut self, binding: &Binding) -> Result<Outcome, StoreError> {
+        if self.seen.kept.is_some() && self.bindings.was_kept(binding)? {
+            return Ok(Outcome::Done);
+        }
+        if let Some(refusal) = self.bindings.refusal(binding) {
+            return Ok(Outcome::Refused(refusal));
+        }
+        let created = match &binding.creation {
+            Some(creation) => self.create(creation)?,
+            None => Outcome::Done,
+        };
+        if matches!(created, Outcome::Done) {
+            self.bindings.add(binding)?;
+        }
+        Ok(created)
     }
 
     /// Says whether a try before this one kept the step: then its last event stands where it would
@@ -233,7 +269,7 @@ impl Plan {
         let (Some(kept), Some(event)) = (&self.seen.kept, step.last_event()) else {
             return Ok(false);
         };
-        let (id, sequence) = step.end();
+        let Some((id, sequence)) = step.end() else { return Ok(false) };
         let Some(body) = kept.get(&(id.to_owned(), sequence)) else { return Ok(false) };
         let id: SandboxId = id.parse().map_err(|_not_an_id| StoreError::Row { table: "events" })?;
         let was_kept = EventRow::new(&id, event)?.body == *body;
@@ -346,12 +382,13 @@ impl Columns {
         &self,
         session: &Session,
         heads: &HashMap<String, Head>,
+        bindings: &Bindings,
     ) -> Result<(), StoreError> {
         try_join5(
             self.write_created(session),
             self.write_changed(session, heads),
             self.write_started(session),
-            self.write_ended(session),
+            try_join(self.write_ended(session), Box::pin(bindings.write(session))),
             self.write_events(session),
         )
         .await?;

@@ -72,6 +72,8 @@ async fn forget(session: &Session, head: Head) -> Result<(), StoreError> {
         let sql = format!("DELETE FROM {table} WHERE sandbox_id = $1");
         session.execute(&sql, &[&head.id]).await?;
     }
+    let sql = "DELETE FROM sessions WHERE sandbox_id = $1 AND state = 'ended'";
+    session.execute(sql, &[&head.id]).await?;
     let sql = format!(
         "UPDATE execs SET state = '{PURGED}', life = '', checksum = 0, spec = '', spec_checksum = 0
          WHERE sandbox_id = $1"

@@ -4,9 +4,10 @@ use super::session::Session;
 use crate::StoreError;
 
 /// Step N brings the schema from version N to N + 1.
-const STEPS: [&str; 3] = [
+const STEPS: [&str; 4] = [
     include_str!("../migrations/postgres/0001_api_keys.sql"),
     include_str!("../migrations/postgres/0002_sandboxes.sql"),
+    include_str!("../migrations/postgres/0003_sessions.sql"),
     include_str!("../migrations/postgres/0004_tokens.sql"),
 ];
 

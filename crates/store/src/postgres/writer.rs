@@ -8,6 +8,7 @@ use super::{
     batch::{self, Attempt, Outcome, Step, Written},
     keys, reads, retention, schema,
     session::{Session, report},
+    sessions,
     tokens,
 };
 use crate::{
@@ -62,6 +63,8 @@ impl Broken {
             &SqlState::UNIQUE_VIOLATION,
             &SqlState::T_R_SERIALIZATION_FAILURE,
             &SqlState::T_R_DEADLOCK_DETECTED,
+            // Another statement of the transaction broke, whose answer was not read yet.
+            &SqlState::IN_FAILED_SQL_TRANSACTION,
             // The server takes the connection away: to restart, or because we idled too long.
             &SqlState::ADMIN_SHUTDOWN,
             &SqlState::CRASH_SHUTDOWN,
@@ -113,6 +116,15 @@ impl Writer {
                     Command::Change(transition, reply) => {
                         steps.push(Step::Change(transition));
                         replies.push(reply);
+                    }
+                    Command::Bind(binding, reply) => {
+                        steps.push(Step::Bind(binding));
+                        replies.push(reply);
+                    }
+                    Command::ForgetKeys(now, reply) => {
+                        let forget =
+                            async |session: &Session| sessions::forget_keys(session, now).await;
+                        tell(reply, self.carry_out(forget).await);
                     }
                     Command::CreateKey(key, hash, reply) => {
                         let create =

@@ -188,6 +188,8 @@ pub(super) fn purge(
             let sql = format!("DELETE FROM {table} WHERE sandbox_id = ?");
             connection.prepare_cached(&sql)?.execute([&head.id])?;
         }
+        let sql = "DELETE FROM sessions WHERE sandbox_id = ? AND state = 'ended'";
+        connection.prepare_cached(sql)?.execute([&head.id])?;
         let sql = format!(
             "UPDATE execs SET state = '{PURGED}', life = '', checksum = 0, spec = '',
              spec_checksum = 0 WHERE sandbox_id = ?"

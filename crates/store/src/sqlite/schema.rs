@@ -5,9 +5,10 @@ use rusqlite::Connection;
 use crate::StoreError;
 
 /// Step N brings the schema from version N to N + 1.
-const STEPS: [&str; 3] = [
+const STEPS: [&str; 4] = [
     include_str!("../migrations/sqlite/0001_api_keys.sql"),
     include_str!("../migrations/sqlite/0002_sandboxes.sql"),
+    include_str!("../migrations/sqlite/0003_sessions.sql"),
     include_str!("../migrations/sqlite/0004_tokens.sql"),
 ];
 
