@@ -6,6 +6,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::sessions::Coordinates;
+
 /// What went wrong, in a word that programs can act on. Codes are only ever added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorCode {
@@ -75,6 +77,28 @@ pub enum ErrorCode {
     Symlink,
     /// What the command has written was removed after its end.
     OutputGone,
+    /// There is no such session, or it is not yours.
+    SessionNotFound,
+    /// The thread has a session that does not fit the request.
+    SessionConflict,
+    /// The session has ended by itself.
+    SessionExpired,
+    /// No sandbox can be had now.
+    ProviderUnavailable,
+    /// There is no such binding, or it is not yours.
+    BindingNotFound,
+    /// The scope has a binding that does not fit the request.
+    BindingConflict,
+    /// The binding has ended by itself.
+    BindingExpired,
+    /// No sandbox can be had now.
+    BackendUnavailable,
+    /// Nobody says what the sandbox is to be made of.
+    ImageRequired,
+    /// The key of the request was used for another request.
+    IdempotencyKeyReused,
+    /// A request with the same key is being carried out.
+    IdempotencyInFlight,
 }
 
 /// Whether the same request may succeed later.
@@ -86,7 +110,7 @@ pub enum Retry {
 
 impl ErrorCode {
     /// Every code, in the order of the table.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 44] = [
         Self::Timeout,
         Self::Oom,
         Self::OutputLimit,
@@ -120,6 +144,17 @@ impl ErrorCode {
         Self::TooManyConnections,
         Self::Symlink,
         Self::OutputGone,
+        Self::SessionNotFound,
+        Self::SessionConflict,
+        Self::SessionExpired,
+        Self::ProviderUnavailable,
+        Self::BindingNotFound,
+        Self::BindingConflict,
+        Self::BindingExpired,
+        Self::BackendUnavailable,
+        Self::ImageRequired,
+        Self::IdempotencyKeyReused,
+        Self::IdempotencyInFlight,
     ];
 
     /// Returns wire name, HTTP status and whether to try again: the whole table.
@@ -158,6 +193,17 @@ impl ErrorCode {
             Self::TooManyConnections => ("TOO_MANY_CONNECTIONS", 429, Retry::Later),
             Self::Symlink => ("SYMLINK", 403, Retry::Never),
             Self::OutputGone => ("OUTPUT_GONE", 410, Retry::Never),
+            Self::SessionNotFound => ("SESSION_NOT_FOUND", 404, Retry::Never),
+            Self::SessionConflict => ("SESSION_CONFLICT", 409, Retry::Never),
+            Self::SessionExpired => ("SESSION_EXPIRED", 410, Retry::Never),
+            Self::ProviderUnavailable => ("PROVIDER_UNAVAILABLE", 503, Retry::Later),
+            Self::BindingNotFound => ("BINDING_NOT_FOUND", 404, Retry::Never),
+            Self::BindingConflict => ("BINDING_CONFLICT", 409, Retry::Never),
+            Self::BindingExpired => ("BINDING_EXPIRED", 410, Retry::Never),
+            Self::BackendUnavailable => ("BACKEND_UNAVAILABLE", 503, Retry::Later),
+            Self::ImageRequired => ("IMAGE_REQUIRED", 400, Retry::Never),
+            Self::IdempotencyKeyReused => ("IDEMPOTENCY_KEY_REUSED", 422, Retry::Never),
+            Self::IdempotencyInFlight => ("IDEMPOTENCY_IN_FLIGHT", 409, Retry::Later),
         }
     }
 
@@ -188,6 +234,9 @@ pub struct ProblemDetail<'a> {
     pub retryable: bool,
     /// Names this request in the server's log.
     pub request_id: Cow<'a, str>,
+    /// Where the sandbox is that took the place of the one that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<Box<Coordinates>>,
 }
 
 #[cfg(test)]

@@ -13,5 +13,6 @@ pub mod keys;
 pub mod langsmith;
 pub mod previews;
 pub mod ringfence;
+pub mod sessions;
 pub mod shell;
 pub mod tokens;

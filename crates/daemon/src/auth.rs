@@ -153,6 +153,14 @@ impl Caller {
         }
     }
 
+    /// Says whether the key may act for this actor: its own, or any if it is a broker's.
+    pub(crate) fn may_act_for(&self, actor: &Actor) -> bool {
+        match self.0.key.role {
+            Role::Admin | Role::Broker => true,
+            Role::User => self.0.key.actor == *actor,
+        }
+    }
+
     /// Returns what turns true when the key is revoked.
     pub(crate) fn revoked(&self) -> watch::Receiver<bool> {
         self.0.revoked.subscribe()

@@ -11,7 +11,9 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use api::fathom::MAX_MESSAGE_BYTES;
 use engine::languages::Languages;
-use model::{admission::Capacity, execution::Freshness, limits::LimitPolicy, units::ByteSize};
+use model::{
+    admission::Capacity, execution::Freshness, lease::Terms, limits::LimitPolicy, units::ByteSize,
+};
 use serde::{Deserialize, Serialize};
 
 pub use images::{ImagesConfig, RegistryConfig};
@@ -98,14 +100,44 @@ pub struct TlsConfig {
     pub key: Option<PathBuf>,
 }
 
-/// Sandboxes of those who do not say what they are made of.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Sandboxes of those who do not say what they are made of, and of sessions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sessions {
     /// The image of a sandbox for which the caller names none. Without one, or if it is empty, such a
     /// caller is refused. The first start writes one down ([`Config::first_file`]).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// How long a sandbox is kept that nobody uses and nobody sends a heartbeat for.
+    #[serde(with = "units::duration")]
+    pub lease: Duration,
+    /// How long a sandbox is kept at most.
+    #[serde(with = "units::duration")]
+    pub hard_ttl: Duration,
+    /// After which time of no use a sandbox is frozen. Zero: never.
+    #[serde(with = "units::duration")]
+    pub idle_timeout: Duration,
+    /// How long the sandbox of a released session is kept.
+    #[serde(with = "units::duration")]
+    pub release_grace: Duration,
+}
+
+impl Sessions {
+    /// Returns how long sandboxes of sessions are kept.
+    pub fn settings(&self) -> engine::sessions::Settings {
+        let terms =
+            Terms { lease: self.lease, hard_ttl: self.hard_ttl, release_grace: self.release_grace };
+        let idle = Some(self.idle_timeout).filter(|idle| !idle.is_zero());
+        engine::sessions::Settings { terms, idle }
+    }
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        let Terms { lease, hard_ttl, release_grace } = Terms::default();
+        let idle_timeout = engine::sessions::Settings::default().idle.unwrap_or_default();
+        Self { image: None, lease, hard_ttl, idle_timeout, release_grace }
+    }
 }
 
 /// The lifecycle protocol over gRPC.
@@ -268,6 +300,9 @@ impl Config {
         }
         if self.executions.disconnect_grace > MAX_GRACE {
             return refuse("executions.disconnect_grace must be at most 300s".into());
+        }
+        if self.sessions.lease.is_zero() || self.sessions.hard_ttl.is_zero() {
+            return refuse("sessions.lease and sessions.hard_ttl must be more than 0s".into());
         }
         if self.connections.max == 0 || self.executions.running == 0 {
             return refuse("connections.max and executions.running must be at least 1".into());

@@ -19,7 +19,7 @@ pub(crate) mod to_wire;
 mod units;
 mod yaml;
 
-use engine::sandboxes::Sandboxes;
+use engine::{sandboxes::Sandboxes, sessions::Sessions};
 
 use crate::tokens::Tokens;
 use door::Door;
@@ -35,6 +35,8 @@ pub struct Lifecycle {
     pub sandboxes: Option<Sandboxes>,
     /// What signs the tokens of sandboxes. Without it there is no data plane.
     pub tokens: Option<Tokens>,
+    /// Who has which sandbox. Without it there is no data plane either.
+    pub sessions: Option<Sessions>,
     /// The Unix socket, beside the main port.
     pub socket: Option<Door>,
 }

@@ -6,13 +6,16 @@ mod health;
 mod keys;
 mod oauth;
 pub(crate) mod problem;
+mod sessions;
+mod strict;
+mod threads;
 mod tokens;
 
 use std::sync::Arc;
 
 use api::errors::ErrorCode;
 use axum::{Router, extract::DefaultBodyLimit, middleware};
-use engine::{sandboxes::Sandboxes, tasks::Tasks};
+use engine::{sandboxes::Sandboxes, sessions::Sessions, tasks::Tasks};
 use tokio::sync::watch;
 
 use crate::{
@@ -47,6 +50,7 @@ pub(crate) struct App {
     /// A server that keeps nothing has none.
     pub(crate) sandboxes: Option<Sandboxes>,
     pub(crate) tokens: Option<Tokens>,
+    pub(crate) sessions: Option<Sessions>,
     /// What every URL begins with that is handed out, without a slash at its end.
     pub(crate) base_url: Arc<str>,
     pub(crate) previews: Previews,
@@ -55,8 +59,13 @@ pub(crate) struct App {
 impl App {
     /// Returns what rights to sandboxes are checked with, if there are any.
     pub(crate) fn plane(&self) -> Option<Plane> {
-        let (sandboxes, tokens) = (self.sandboxes.clone()?, self.tokens.clone()?);
-        Some(Plane { sandboxes, tokens, keyring: self.keyring.clone() })
+        Some(Plane {
+            sandboxes: self.sandboxes.clone()?,
+            tokens: self.tokens.clone()?,
+            sessions: self.sessions.clone()?,
+            keyring: self.keyring.clone(),
+            base_url: Arc::clone(&self.base_url),
+        })
     }
 
     pub(crate) fn given(&self, caller: Caller) -> Given {
@@ -76,6 +85,8 @@ pub(crate) fn router(app: App) -> Router {
         .merge(health::router())
         .merge(keys::router())
         .merge(oauth::router())
+        .merge(sessions::router())
+        .merge(threads::router())
         .merge(tokens::router())
         .merge(ws::router())
         .merge(dataplane::router(&app))

@@ -12,6 +12,7 @@ use engine::{
     Engine, EngineError, PoolMemory,
     languages::Languages,
     sandboxes::{self, SandboxError, Sandboxes},
+    sessions::Sessions,
 };
 use store::{
     Store, StoreError,
@@ -159,7 +160,13 @@ pub async fn run(
         }
         None => None,
     };
-    let lifecycle = Lifecycle { sandboxes: sandboxes.clone(), tokens, socket };
+    let sessions = match &sandboxes {
+        Some(sandboxes) => {
+            Some(Sessions::open(sandboxes.clone(), config.sessions.settings()).await?)
+        }
+        None => None,
+    };
+    let lifecycle = Lifecycle { sandboxes: sandboxes.clone(), tokens, sessions, socket };
     let serving = serve(listener, engine.clone(), keyring, lifecycle, settings, shutdown);
     let end = select! {
         () = serving => Ok(()),

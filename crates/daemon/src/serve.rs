@@ -143,7 +143,7 @@ pub async fn serve(
     let (set_phase, phase) = watch::channel(Phase::Serving);
     let tasks = Tasks::default();
     let settings = Arc::new(settings);
-    let Lifecycle { sandboxes, tokens: signer, socket } = lifecycle;
+    let Lifecycle { sandboxes, tokens: signer, sessions, socket } = lifecycle;
     let app = App {
         keyring,
         executor: executor.into(),
@@ -154,6 +154,7 @@ pub async fn serve(
         settings: Arc::clone(&settings),
         sandboxes: sandboxes.clone(),
         tokens: signer,
+        sessions,
         base_url: base_url(&listener, &settings),
         previews: Previews::below(previews_url(&listener, &settings).as_deref()),
     };

@@ -9,6 +9,7 @@ use api::{
         },
     },
     keys as wire,
+    sessions::Coordinates,
     tokens::{AccessShown, ExchangedToken, MintedToken, TokenSaid},
 };
 use engine::posture::{CgroupVersion, Identity, Limits, Posture};
@@ -16,7 +17,9 @@ use model::{
     actor::{Actor, ActorKind},
     admission,
     execution::{Exit, Outcome, Status, StopReason},
+    ids::SandboxId,
     reach::Reach,
+    session::Session,
     token::Claims,
 };
 use store::keys::{ApiKey, Role};
@@ -186,6 +189,34 @@ pub(crate) fn said(said: &Claims) -> TokenSaid {
         thread_id: said.thread.clone(),
         paths: paths(&said.reach),
         parents: said.parents.clone(),
+    }
+}
+
+/// Says where the sandbox of a session is.
+pub(crate) fn coordinates(session: &Session, base_url: &str) -> Coordinates {
+    let (http_base_url, ws_base_url) = base_urls(&session.sandbox, base_url);
+    Coordinates {
+        session_id: session.id.to_string(),
+        sandbox_id: session.sandbox.to_string(),
+        generation: session.generation.0,
+        http_base_url,
+        ws_base_url,
+    }
+}
+
+/// Returns what the routes of a sandbox begin with as the session protocol spells them, over HTTP and by
+/// WebSocket.
+pub(crate) fn base_urls(sandbox: &SandboxId, base_url: &str) -> (String, String) {
+    let http = format!("{base_url}/dp/{sandbox}/v1");
+    let ws = web_socket(&http);
+    (http, ws)
+}
+
+/// Returns the URL of the same place by WebSocket.
+pub(crate) fn web_socket(url: &str) -> String {
+    match url.strip_prefix("http") {
+        Some(rest) => format!("ws{rest}"),
+        None => url.to_owned(),
     }
 }
 

@@ -8,6 +8,7 @@ pub mod languages;
 mod queue;
 mod run;
 pub mod sandboxes;
+pub mod sessions;
 mod slots;
 mod spawner;
 pub mod tasks;

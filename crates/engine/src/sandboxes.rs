@@ -3,6 +3,7 @@
 
 mod actor;
 pub mod attach;
+mod bound;
 mod clock;
 mod command;
 mod companions;
@@ -60,7 +61,7 @@ use crate::{
     tasks::Tasks,
 };
 use actor::{Actor, Ask, Contact, Wish};
-use creating::Creating;
+use creating::{Creating, Record};
 pub use error::SandboxError;
 pub use events::{EventStream, News};
 use feeds::Feeds;
@@ -243,7 +244,18 @@ impl Sandboxes {
         caller: &Caller,
         tenant: &Tenant,
         alias: Option<Alias>,
+        spec: SandboxSpec,
+    ) -> Result<Sandbox, SandboxError> {
+        self.create_as(caller, tenant, alias, spec, Record::Alone).await
+    }
+
+    async fn create_as(
+        &self,
+        caller: &Caller,
+        tenant: &Tenant,
+        alias: Option<Alias>,
         mut spec: SandboxSpec,
+        record: Record,
     ) -> Result<Sandbox, SandboxError> {
         let shared = &self.shared;
         shared.machine.check(&spec).await?;
@@ -266,7 +278,8 @@ impl Sandboxes {
         let node = shared.settings.node.clone();
         let creation = Creation::new(id.clone(), tenant.clone(), alias, node, spec, clock::now());
         let creation = materials::with_nothing_to_gather(creation);
-        let creating = Creating { shared: Arc::clone(shared), creation, prepared, has_paths };
+        let creating =
+            Creating { shared: Arc::clone(shared), creation, record, prepared, has_paths };
         // Whoever asks may go away: what was begun is not left halfway.
         let (answer, accepted) = oneshot::channel();
         shared.tasks.start("creation of a sandbox", async move {
@@ -576,7 +589,7 @@ impl Shared {
     }
 }
 
-fn random() -> Result<[u8; 16], SandboxError> {
+pub(crate) fn random() -> Result<[u8; 16], SandboxError> {
     let mut bytes = [0; 16];
     match getrandom(&mut bytes, GetRandomFlags::empty()) {
         Ok(16) => Ok(bytes),

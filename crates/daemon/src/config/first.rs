@@ -12,7 +12,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Config, ConfigError, Sessions};
+use super::{Config, ConfigError};
 
 /// What is written at the first start.
 const FIRST: &str = "\
@@ -26,7 +26,13 @@ image = \"host\"
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Written {
-    sessions: Sessions,
+    sessions: Image,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Image {
+    image: Option<String>,
 }
 
 impl Config {
@@ -57,7 +63,7 @@ impl Config {
         let written: Written =
             toml::from_str(&text).map_err(|source| ConfigError::File { path, source })?;
         if self.sessions.image.is_none() {
-            self.sessions = written.sessions;
+            self.sessions.image = written.sessions.image;
         }
         Ok(true)
     }
@@ -100,7 +106,10 @@ mod tests {
     #[test]
     fn what_is_set_elsewhere_wins_and_nothing_else_can_be_set_there() {
         let data = tempfile::tempdir().unwrap();
-        let sessions = Sessions { image: Some(String::new()) };
+        let sessions = crate::config::Sessions {
+            image: Some(String::new()),
+            ..crate::config::Sessions::default()
+        };
         assert_eq!(image_of(Config { sessions, ..config(data.path()) }), Some(String::new()));
         let mut config = config(data.path());
         assert!(!config.first_file().exists());

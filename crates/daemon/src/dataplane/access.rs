@@ -8,13 +8,16 @@ use std::{
 
 use api::errors::ErrorCode;
 use axum::{extract::FromRequestParts, http::request::Parts};
-use engine::sandboxes::Sandboxes;
+use engine::{
+    sandboxes::Sandboxes,
+    sessions::{Fence, Sessions},
+};
 use model::{
     actor::Actor,
     capability::{Capabilities, Capability},
     ids::{SandboxId, Tenant},
     reach::Reach,
-    token::{Generation, LEEWAY},
+    token::{Claims, Generation, LEEWAY, TokenRefusal},
     units::Timestamp,
 };
 use tokio::{select, sync::watch};
@@ -24,6 +27,7 @@ use crate::{
     auth::{Caller, Keyring},
     clock,
     http::{App, problem::ApiError},
+    to_wire,
     tokens::{FindError, Held, Tokens},
 };
 
@@ -48,7 +52,11 @@ struct Right {
 /// What the right was shown by.
 #[derive(Debug)]
 enum Proof {
-    Token(Box<Held>),
+    Token {
+        held: Box<Held>,
+        /// Turns true when the session is over that the token is of.
+        over: Option<watch::Receiver<bool>>,
+    },
     Key(Caller),
 }
 
@@ -81,7 +89,7 @@ impl Access {
     /// Returns the key that acts for him.
     pub fn key_id(&self) -> &str {
         match &self.0.proof {
-            Proof::Token(held) => &held.claims().key,
+            Proof::Token { held, .. } => &held.claims().key,
             Proof::Key(caller) => &caller.key_id().0,
         }
     }
@@ -89,7 +97,7 @@ impl Access {
     /// Returns what the credential is called in logs: `jti` of a token, id of a key.
     pub fn credential_id(&self) -> &str {
         match &self.0.proof {
-            Proof::Token(held) => &held.claims().id,
+            Proof::Token { held, .. } => &held.claims().id,
             Proof::Key(caller) => &caller.key_id().0,
         }
     }
@@ -111,7 +119,7 @@ impl Access {
     /// Returns when the right ends by itself; a key's does not.
     pub fn expires_at(&self) -> Option<SystemTime> {
         match &self.0.proof {
-            Proof::Token(held) => Some(held.expires_at().into()),
+            Proof::Token { held, .. } => Some(held.expires_at().into()),
             Proof::Key(_) => None,
         }
     }
@@ -119,7 +127,7 @@ impl Access {
     /// Returns the token, if it is one that the right was shown by.
     pub(crate) fn token(&self) -> Option<&Held> {
         match &self.0.proof {
-            Proof::Token(held) => Some(held),
+            Proof::Token { held, .. } => Some(held),
             Proof::Key(_) => None,
         }
     }
@@ -146,7 +154,12 @@ impl Access {
         let revoked = async {
             match &self.0.proof {
                 Proof::Key(caller) => turned(caller.revoked()).await,
-                Proof::Token(held) => held.until_revoked().await,
+                Proof::Token { held, over } => {
+                    select! {
+                        () = held.until_revoked() => {}
+                        () = is_over(over.as_ref()) => {}
+                    }
+                }
             }
         };
         select! {
@@ -156,10 +169,18 @@ impl Access {
     }
 }
 
-/// Returns when the watched value is true. Nobody can take back a key whose keyring is gone.
+/// Returns when the watched value is true. Nobody can take back what nobody watches over any more.
 async fn turned(mut revoked: watch::Receiver<bool>) {
     if revoked.wait_for(|revoked| *revoked).await.is_err() {
         future::pending::<()>().await;
+    }
+}
+
+/// Returns when the session is over that a token is of, if it is of one.
+async fn is_over(over: Option<&watch::Receiver<bool>>) {
+    match over {
+        Some(over) => turned(over.clone()).await,
+        None => future::pending().await,
     }
 }
 
@@ -232,6 +253,9 @@ pub(crate) struct Plane {
     pub(crate) sandboxes: Sandboxes,
     pub(crate) tokens: Tokens,
     pub(crate) keyring: Keyring,
+    pub(crate) sessions: Sessions,
+    /// What every URL begins with that is handed out.
+    pub(crate) base_url: Arc<str>,
 }
 
 impl Plane {
@@ -271,15 +295,27 @@ impl Plane {
         needed: Option<Capability>,
     ) -> Result<Access, Refusal> {
         let claims = held.claims();
-        claims.check(clock::timestamp(), sandbox, generation_of(sandbox)).inspect_err(
+        let (generation, over) = self.generation_of(sandbox, claims);
+        let checked = claims.check(clock::timestamp(), sandbox, generation).inspect_err(
             |refusal| tracing::info!(token = claims.id, %sandbox, %refusal, "token refused"),
-        )?;
+        );
+        let is_stale = checked == Err(TokenRefusal::StaleGeneration);
+        if !is_stale {
+            checked?;
+        }
         if held.is_revoked() {
             tracing::info!(token = claims.id, %sandbox, "a token that was revoked is refused");
             return Err(Refusal::Invalid);
         }
+        if is_stale {
+            return Err(self.superseded(sandbox).await);
+        }
         require(claims.capabilities, needed)?;
-        let tenant = self.owner(sandbox).await?;
+        let tenant = match self.owner(sandbox).await {
+            // The token is good, and what it is for may have been replaced.
+            Err(Refusal::NotFound) => return Err(self.replaced(sandbox).await),
+            owner => owner?,
+        };
         Ok(Access(Arc::new(Right {
             sandboxes: self.sandboxes.clone(),
             sandbox: sandbox.clone(),
@@ -287,7 +323,7 @@ impl Plane {
             actor: claims.actor.clone(),
             capabilities: claims.capabilities,
             reach: claims.reach.clone(),
-            proof: Proof::Token(Box::new(held)),
+            proof: Proof::Token { held: Box::new(held), over },
         })))
     }
 
@@ -318,15 +354,55 @@ impl Plane {
         })))
     }
 
+    /// Returns the generation that tokens for a sandbox must have, and what tells that this is over.
+    fn generation_of(
+        &self,
+        sandbox: &SandboxId,
+        claims: &Claims,
+    ) -> (Generation, Option<watch::Receiver<bool>>) {
+        match self.sessions.fence(sandbox) {
+            Fence::Bound { generation, over } => (generation, Some(over)),
+            // Tokens of a session that is over are good for nothing.
+            Fence::Over => (claims.generation.next(), None),
+            Fence::Unbound => (Generation::FIRST, None),
+        }
+    }
+
+    /// Says where the sandbox is that took the place of one; of a session that is just over, nothing.
+    async fn superseded(&self, sandbox: &SandboxId) -> Refusal {
+        match (self.sessions.fence(sandbox), self.sessions.successor(sandbox).await) {
+            (_, Ok(Some(next))) => {
+                Refusal::Superseded(Some(Box::new(to_wire::coordinates(&next, &self.base_url))))
+            }
+            (Fence::Bound { .. }, Ok(None)) => match self.sessions.holder(sandbox) {
+                Some(now) => {
+                    Refusal::Superseded(Some(Box::new(to_wire::coordinates(&now, &self.base_url))))
+                }
+                None => Refusal::Superseded(None),
+            },
+            (Fence::Unbound, Ok(None)) => Refusal::Superseded(None),
+            (Fence::Over, Ok(None)) => match self.owner(sandbox).await {
+                Err(gone) => gone,
+                Ok(_) => Refusal::Invalid,
+            },
+            (_, Err(error)) => Refusal::Unclear(error.into()),
+        }
+    }
+
+    async fn replaced(&self, sandbox: &SandboxId) -> Refusal {
+        match self.sessions.successor(sandbox).await {
+            Ok(Some(next)) => {
+                Refusal::Superseded(Some(Box::new(to_wire::coordinates(&next, &self.base_url))))
+            }
+            Ok(None) => Refusal::NotFound,
+            Err(error) => Refusal::Unclear(error.into()),
+        }
+    }
+
     async fn owner(&self, sandbox: &SandboxId) -> Result<Tenant, Refusal> {
         let owner = self.sandboxes.owner(sandbox).await.map_err(Refusal::Unclear)?;
         owner.ok_or(Refusal::NotFound)
     }
-}
-
-/// Returns which of its scope's sandboxes this one is. So far each is the only one.
-pub(crate) fn generation_of(_sandbox: &SandboxId) -> Generation {
-    Generation::FIRST
 }
 
 fn require(held: Capabilities, needed: Option<Capability>) -> Result<(), Refusal> {

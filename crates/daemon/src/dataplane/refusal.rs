@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use api::errors::ErrorCode;
+use api::{errors::ErrorCode, sessions::Coordinates};
 use engine::sandboxes::SandboxError;
 use model::{capability::Capability, token::TokenRefusal};
 
@@ -20,8 +20,8 @@ pub enum Refusal {
     OtherSandbox,
     /// A genuine token that has ended.
     Expired,
-    /// A good token for a sandbox that was replaced by another.
-    Superseded,
+    /// A good token for a sandbox that was replaced by another, which is here if it is known.
+    Superseded(Option<Box<Coordinates>>),
     Denied(Capability),
     /// Nobody has such a sandbox, or somebody else has.
     NotFound,
@@ -35,7 +35,7 @@ impl From<TokenRefusal> for Refusal {
             TokenRefusal::OtherSandbox => Self::OtherSandbox,
             TokenRefusal::Expired => Self::Expired,
             TokenRefusal::NotYet | TokenRefusal::TooLong => Self::Invalid,
-            TokenRefusal::StaleGeneration => Self::Superseded,
+            TokenRefusal::StaleGeneration => Self::Superseded(None),
         }
     }
 }
@@ -45,7 +45,7 @@ impl Refusal {
         match self {
             Self::Missing | Self::Invalid | Self::OtherSandbox => ErrorCode::Unauthenticated,
             Self::Expired => ErrorCode::TokenExpired,
-            Self::Superseded => ErrorCode::BindingSuperseded,
+            Self::Superseded(_) => ErrorCode::BindingSuperseded,
             Self::Denied(_) => ErrorCode::CapabilityDenied,
             Self::NotFound => ErrorCode::NotFound,
             Self::Unclear(error) => errors::code(error),
@@ -63,7 +63,9 @@ impl Refusal {
                 "the credential is not valid for this sandbox; ask for a new token".into()
             }
             Self::Expired => "the token has expired; ask for a new one".into(),
-            Self::Superseded => "the sandbox was replaced by another; ask for a new token".into(),
+            Self::Superseded(_) => {
+                "the sandbox was replaced by another; ask for a new token".into()
+            }
             Self::Denied(capability) => {
                 format!("{capability} is not granted; ask for a token with it").into()
             }
@@ -78,7 +80,7 @@ impl Refusal {
             Self::Missing | Self::Invalid | Self::Expired => 4401,
             Self::OtherSandbox | Self::Denied(_) => 4403,
             Self::NotFound => 4404,
-            Self::Superseded => 4409,
+            Self::Superseded(_) => 4409,
             Self::Unclear(_) => 1011,
         }
     }
@@ -88,6 +90,10 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Unclear(error) => error.into(),
+            Refusal::Superseded(ref binding) => {
+                let told = Self::new(refusal.code(), refusal.message());
+                told.with_binding(binding.clone())
+            }
             refusal => Self::new(refusal.code(), refusal.message()),
         }
     }

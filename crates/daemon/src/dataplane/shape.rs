@@ -46,16 +46,23 @@ fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
     match code {
         ErrorCode::SandboxStarting => ("ServiceUnavailable", Some(StatusCode::SERVICE_UNAVAILABLE)),
         ErrorCode::SandboxNotReady => ("NotReady", Some(StatusCode::BAD_REQUEST)),
-        ErrorCode::Unavailable | ErrorCode::SandboxOverloaded => ("ServiceUnavailable", None),
+        ErrorCode::Unavailable
+        | ErrorCode::SandboxOverloaded
+        | ErrorCode::ProviderUnavailable
+        | ErrorCode::BackendUnavailable => ("ServiceUnavailable", None),
         ErrorCode::Unauthenticated | ErrorCode::TokenExpired | ErrorCode::BindingSuperseded => {
             ("Unauthenticated", None)
         }
         ErrorCode::Forbidden | ErrorCode::CapabilityDenied | ErrorCode::Symlink => {
             ("PermissionDenied", None)
         }
-        ErrorCode::NotFound | ErrorCode::UnknownExecution | ErrorCode::OutputGone => {
-            ("NotFound", None)
-        }
+        ErrorCode::NotFound
+        | ErrorCode::UnknownExecution
+        | ErrorCode::OutputGone
+        | ErrorCode::SessionNotFound
+        | ErrorCode::SessionExpired
+        | ErrorCode::BindingNotFound
+        | ErrorCode::BindingExpired => ("NotFound", None),
         ErrorCode::InvalidRequest
         | ErrorCode::InvalidPath
         | ErrorCode::NotRegular
@@ -63,8 +70,14 @@ fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
         | ErrorCode::MethodNotAllowed
         | ErrorCode::UnsupportedVersion
         | ErrorCode::UnsupportedMediaType
+        | ErrorCode::ImageRequired
+        | ErrorCode::IdempotencyKeyReused
         | ErrorCode::PayloadTooLarge => ("ValidationError", None),
-        ErrorCode::Conflict | ErrorCode::PreconditionFailed => ("Conflict", None),
+        ErrorCode::Conflict
+        | ErrorCode::PreconditionFailed
+        | ErrorCode::SessionConflict
+        | ErrorCode::BindingConflict
+        | ErrorCode::IdempotencyInFlight => ("Conflict", None),
         ErrorCode::RangeNotSatisfiable => ("RangeNotSatisfiable", None),
         ErrorCode::InsufficientStorage => ("WriteError", None),
         ErrorCode::Timeout | ErrorCode::PortTimeout => ("Timeout", None),

@@ -31,10 +31,7 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    dataplane::{
-        access::{Access, generation_of},
-        refusal::Refusal,
-    },
+    dataplane::{access::Access, refusal::Refusal},
     from_wire, to_wire,
     tokens::{
         self,
@@ -204,7 +201,7 @@ impl<'a> Exchange<'a> {
             })?;
         let lifetime = self.ttl.map_or(Ok(Lifetime::USUAL), Lifetime::seconds);
         let wish = Wish {
-            generation: generation_of(&sandbox),
+            generation: plane.sessions.generation(&sandbox),
             sandbox,
             actor: None,
             asked: self.asked,

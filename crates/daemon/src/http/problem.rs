@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use api::errors::{ErrorCode, Problem, ProblemDetail};
+use api::{
+    errors::{ErrorCode, Problem, ProblemDetail},
+    sessions::Coordinates,
+};
 use axum::{
     Json,
     extract::{FromRequest, Request, rejection::JsonRejection},
@@ -23,8 +26,9 @@ use crate::keys::{KeyError, random_hex};
 pub struct ApiError {
     code: ErrorCode,
     message: Cow<'static, str>,
-    header: Option<(HeaderName, HeaderValue)>,
+    header: Option<Box<(HeaderName, HeaderValue)>>,
     kind: Option<&'static str>,
+    binding: Option<Box<Coordinates>>,
 }
 
 /// What an answer says, for surfaces that say it in another shape.
@@ -39,7 +43,7 @@ pub(crate) struct Told {
 
 impl ApiError {
     pub(crate) fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), header: None, kind: None }
+        Self { code, message: message.into(), header: None, kind: None, binding: None }
     }
 
     pub(crate) fn code(&self) -> ErrorCode {
@@ -51,12 +55,17 @@ impl ApiError {
     }
 
     pub(crate) fn with_header(self, name: HeaderName, value: HeaderValue) -> Self {
-        Self { header: Some((name, value)), ..self }
+        Self { header: Some(Box::new((name, value))), ..self }
     }
 
     /// Says what LangSmith's clients are to call it, where they tell more apart than codes do.
     pub(crate) fn with_kind(self, kind: &'static str) -> Self {
         Self { kind: Some(kind), ..self }
+    }
+
+    /// Says where the sandbox is that took the place of the one that was asked for.
+    pub(crate) fn with_binding(self, binding: Option<Box<Coordinates>>) -> Self {
+        Self { binding, ..self }
     }
 
     /// Our own failure: the cause goes to the log and not to the client.
@@ -79,6 +88,7 @@ impl IntoResponse for ApiError {
             message: Cow::Borrowed(&*self.message),
             retryable: self.code.is_retryable(),
             request_id: Cow::Borrowed(&*request_id),
+            binding: self.binding,
         };
         let mut response = (status, Json(Problem { error })).into_response();
         let (code, message, kind) = (self.code, self.message, self.kind);
@@ -87,11 +97,12 @@ impl IntoResponse for ApiError {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if [StatusCode::SERVICE_UNAVAILABLE, StatusCode::LOCKED].contains(&status) {
+        let is_passing = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::LOCKED].contains(&status);
+        if is_passing || self.code == ErrorCode::IdempotencyInFlight {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
-        if let Some((name, value)) = self.header {
-            headers.insert(name, value);
+        if let Some(header) = self.header {
+            headers.insert(header.0, header.1);
         }
         response
     }

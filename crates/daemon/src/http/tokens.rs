@@ -23,10 +23,7 @@ use super::{
 };
 use crate::{
     auth::{Admin, Caller},
-    dataplane::{
-        access::{Plane, generation_of},
-        refusal::Refusal,
-    },
+    dataplane::{access::Plane, refusal::Refusal},
     from_wire, keys, to_wire,
     tokens::{
         SignError,
@@ -59,7 +56,7 @@ async fn give_out(
         keys::check_name(&actor.id)?;
     }
     let wish = Wish {
-        generation: generation_of(&sandbox),
+        generation: plane.sessions.generation(&sandbox),
         sandbox,
         actor: request.actor.map(from_wire::actor),
         asked,

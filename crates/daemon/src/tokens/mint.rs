@@ -69,17 +69,26 @@ pub(crate) enum MintError {
     Random(#[from] KeyError),
 }
 
-/// Makes a token for whoever has this key. Nobody gets more by acting for another: it is bounded by
-/// what either may have.
+/// Decides what somebody gets who has this key: the one place where that is decided. Nobody gets more by
+/// acting for another: it is bounded by what either may have.
+pub(crate) fn grant(
+    caller: &Caller,
+    actor: &Actor,
+    asked: Option<&Asked>,
+) -> Result<Capabilities, NothingGranted> {
+    let bound = Capabilities::usual(actor.kind);
+    let bound = bound.narrowed_to(Capabilities::usual(caller.actor().kind));
+    capability::grant(asked, bound)
+}
+
+/// Makes a token for whoever has this key.
 pub(crate) async fn mint(
     tokens: &Tokens,
     caller: &Caller,
     wish: Wish,
 ) -> Result<Minted, MintError> {
     let actor = wish.actor.unwrap_or_else(|| caller.actor().clone());
-    let bound = Capabilities::usual(actor.kind);
-    let bound = bound.narrowed_to(Capabilities::usual(caller.actor().kind));
-    let capabilities = capability::grant(wish.asked.as_ref(), bound)?;
+    let capabilities = grant(caller, &actor, wish.asked.as_ref())?;
     let scope = in_words_of(wish.asked.as_ref(), capabilities);
     let now = tokens.date(&wish.sandbox, &actor).await;
     let (issued_at, expires_at) = wish.lifetime.from(now);

@@ -35,6 +35,7 @@ mod sandboxed;
 mod scripted;
 mod secrets;
 mod served;
+mod sessions;
 mod shell;
 mod shutdown;
 mod support;

@@ -19,6 +19,7 @@ use engine::{
     Engine, Settings, images,
     languages::Languages,
     sandboxes::{self, Defaults, Key, Sandboxes},
+    sessions::{self, Sessions},
 };
 use harness::{SpawnerProcess, remove_sandboxes, start_spawner_behind};
 use rustix::{
@@ -40,6 +41,8 @@ pub(crate) struct Sandboxed {
     pub(crate) socket: PathBuf,
     pub(crate) sandboxes: Sandboxes,
     pub(crate) tokens: Tokens,
+    pub(crate) sessions: Sessions,
+    kept: Store,
     engine: Engine,
     spawner: SpawnerProcess,
     data: TempDir,
@@ -84,11 +87,34 @@ impl Sandboxed {
         Self::start_by(group, surfaces, Defaults::default()).await
     }
 
+    /// Starts one whose sessions are kept for so long.
+    pub(crate) async fn start_on(terms: sessions::Settings) -> Self {
+        Self::start_all(None, support::settings(), Defaults::default(), terms, None).await
+    }
+
+    /// Starts one as a node of this name, over a store that others have too.
+    pub(crate) async fn start_over(store: Store, node: &str) -> Self {
+        let (defaults, terms) = (Defaults::default(), sessions::Settings::default());
+        let kept = Some((store, node));
+        Self::start_all(None, support::settings(), defaults, terms, kept).await
+    }
+
     /// Starts one whose sandboxes get this.
     pub(crate) async fn start_by(
         group: Option<u32>,
         surfaces: daemon::serve::Settings,
         defaults: Defaults,
+    ) -> Self {
+        let terms = sessions::Settings::default();
+        Self::start_all(group, surfaces, defaults, terms, None).await
+    }
+
+    async fn start_all(
+        group: Option<u32>,
+        surfaces: daemon::serve::Settings,
+        defaults: Defaults,
+        terms: sessions::Settings,
+        kept: Option<(Store, &str)>,
     ) -> Self {
         let data = tempfile::tempdir().unwrap();
         fs::set_permissions(data.path(), Permissions::from_mode(0o711)).unwrap();
@@ -99,10 +125,11 @@ impl Sandboxed {
         let languages = Languages::installed().only(&["shell"]);
         let settings = Settings { languages, ..Settings::default() };
         let engine = Engine::start(settings, spawner_socket.into_fd()).await.unwrap();
-        let store = Store::open(&data.path().join("sandboxes.db")).unwrap();
+        let (store, node) = kept
+            .unwrap_or_else(|| (Store::open(&data.path().join("sandboxes.db")).unwrap(), "node_1"));
         let images = engine.open_images(images::Settings::default());
         let settings = sandboxes::Settings {
-            node: "node_1".parse().unwrap(),
+            node: node.parse().unwrap(),
             folder,
             screens: data.path().join("screens"),
             key: Key([7; 32]),
@@ -112,19 +139,37 @@ impl Sandboxed {
         let sandboxes = engine.open_sandboxes(store.clone(), images, settings).await.unwrap();
         let peers = Peers::of(rustix::process::geteuid().as_raw(), group);
         let door = Some(Door::new(opened, peers).unwrap());
-        let tokens = Tokens::kept(&[9; 32], store, vec!["opaque".to_owned()]).await.unwrap();
+        let tokens =
+            Tokens::kept(&[9; 32], store.clone(), vec!["opaque".to_owned()]).await.unwrap();
+        let sessions = Sessions::open(sandboxes.clone(), terms).await.unwrap();
         let lifecycle = Lifecycle {
             sandboxes: Some(sandboxes.clone()),
             tokens: Some(tokens.clone()),
+            sessions: Some(sessions.clone()),
             socket: door,
         };
         let (executor, scripted) = (engine.clone(), Scripted::default());
         let daemon = Daemon::start_all(executor, lifecycle, scripted, surfaces).await;
-        Self { daemon: Some(daemon), socket, sandboxes, tokens, engine, spawner, data }
+        Self {
+            daemon: Some(daemon),
+            socket,
+            sandboxes,
+            tokens,
+            sessions,
+            kept: store,
+            engine,
+            spawner,
+            data,
+        }
     }
 
     pub(crate) fn daemon(&self) -> &Daemon {
         self.daemon.as_ref().unwrap()
+    }
+
+    /// Returns the store of its sandboxes.
+    pub(crate) fn kept(&self) -> &Store {
+        &self.kept
     }
 
     /// Returns where the store of its sandboxes is.

@@ -33,7 +33,7 @@ use isolate::{
 use model::{
     exec::ExecState,
     ids::{Alias, ExecId, SandboxId, Tenant},
-    life::{FailureCause, Life, Phase},
+    life::{EndCause, FailureCause, Life, Phase},
     sandbox::{Request, Sandbox},
     transition::{Observation, Transition},
     units::Timestamp,
@@ -76,6 +76,11 @@ pub(super) enum Ask {
     },
     /// Something for the supervisor that changes nothing of what is kept.
     Say(Say),
+    /// Tells whoever follows the sandbox that it ends soon.
+    Warn {
+        cause: EndCause,
+        seconds: u32,
+    },
     /// Removes the output of a command that is over.
     ClearOutput(ExecId),
 }
@@ -98,6 +103,8 @@ pub(super) struct Contact {
     pub(super) progress: watch::Receiver<Progress>,
     /// What is in the store of its life. Nothing before its task has begun.
     pub(super) life: watch::Receiver<Option<Life>>,
+    /// When it was last used, but for files and ports.
+    pub(super) used: watch::Receiver<Instant>,
     /// How callers get to its ports.
     pub(super) way: Arc<Way>,
 }
@@ -230,6 +237,7 @@ impl Actor {
         let last_at = sandbox.life.phase_since.max(sandbox.life.last_used_at);
         door.life.send_replace(Some(sandbox.life.clone()));
         let moments = Moments::of(&sandbox.life, clock::now());
+        door.used.send_replace(moments.used());
         Self {
             shared: Arc::clone(shared),
             sandbox,
@@ -259,6 +267,9 @@ impl Actor {
                 Happened::Asked(Some(Ask::Request(wish))) => self.answer(wish).await,
                 Happened::Asked(Some(Ask::Input { exec, answer })) => {
                     self.ask_for_input(exec, answer).await;
+                }
+                Happened::Asked(Some(Ask::Warn { cause, seconds })) => {
+                    self.see(Observation::EndsSoon { cause, seconds }).await;
                 }
                 Happened::Asked(Some(Ask::Say(say))) => self.say(&say).await,
                 Happened::Asked(Some(Ask::ClearOutput(exec))) => self.clear_output(&exec).await,
@@ -482,6 +493,7 @@ impl Actor {
             }
         }
         self.moments.follow(&self.sandbox.life, transition);
+        self.door.used.send_replace(self.moments.used());
         self.sandbox.life = transition.life().clone();
         self.door.life.send_replace(Some(self.sandbox.life.clone()));
         for event in transition.events() {

@@ -8,7 +8,7 @@ use std::{
 
 use isolate::failpoint;
 use model::{sandbox::Sandbox, transition::Creation};
-use store::StoreError;
+use store::{StoreError, sessions::Binding};
 use tokio::select;
 
 use super::{
@@ -18,11 +18,18 @@ use super::{
     stock::Prepared,
 };
 
+/// What the record of a sandbox is kept with.
+pub(super) enum Record {
+    Alone,
+    /// The binding that it is made for.
+    Bound(Box<dyn FnOnce(&Sandbox) -> Binding + Send>),
+}
+
 /// A sandbox that is about to be accepted.
-#[derive(Debug)]
 pub(super) struct Creating {
     pub(super) shared: Arc<Shared>,
     pub(super) creation: Creation,
+    pub(super) record: Record,
     /// The body that waits for it.
     pub(super) prepared: Option<Prepared>,
     /// Whether it was granted paths of the machine.
@@ -31,11 +38,22 @@ pub(super) struct Creating {
 
 impl Creating {
     /// Keeps its record, and begins its task.
-    pub(super) async fn accept(self) -> Result<Sandbox, SandboxError> {
+    pub(super) async fn accept(mut self) -> Result<Sandbox, SandboxError> {
         let (shared, sandbox) = (Arc::clone(&self.shared), self.creation.sandbox().clone());
         let mut body = self.may_be_made_early().then(|| Actor::make(&shared, &sandbox));
         let door = Actor::announce(&shared, &sandbox);
-        let kept = shared.store.create_sandbox(self.creation.clone());
+        let (store, creation) = (shared.store.clone(), self.creation.clone());
+        let binding = match std::mem::replace(&mut self.record, Record::Alone) {
+            Record::Alone => None,
+            Record::Bound(binding) => Some(binding(&sandbox)),
+        };
+        // Large, and polled beside other work.
+        let kept = Box::pin(async move {
+            match binding {
+                None => store.create_sandbox(creation).await,
+                Some(bound) => store.bind(Binding { creation: Some(creation), ..bound }).await,
+            }
+        });
         match beside(kept, &mut body).await {
             Ok(()) => {
                 failpoint::pass("c.intent_synced");

@@ -8,8 +8,7 @@ use super::{
     batch::{self, Attempt, Outcome, Step, Written},
     keys, reads, retention, schema,
     session::{Session, report},
-    sessions,
-    tokens,
+    sessions, tokens,
 };
 use crate::{
     StoreError,

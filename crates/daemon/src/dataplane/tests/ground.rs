@@ -12,6 +12,7 @@ use engine::{
     Engine, images,
     languages::Languages,
     sandboxes::{self, Defaults, Key, SandboxError, Sandboxes},
+    sessions::{self, Sessions},
     tasks::Tasks,
 };
 use harness::{SpawnerProcess, remove_sandboxes, start_spawner_of_sandboxes};
@@ -143,6 +144,8 @@ impl Ground {
         let keyring = Keyring::open(store.clone()).await.unwrap();
         let tokens = Tokens::kept(&[9; 32], store, Vec::new()).await.unwrap();
         let (set_phase, phase) = watch::channel(Phase::Serving);
+        let opened = Sessions::open(sandboxes.clone(), sessions::Settings::default());
+        let sessions = opened.await.unwrap();
         let app = App {
             keyring: keyring.clone(),
             executor: engine.clone().into(),
@@ -153,6 +156,7 @@ impl Ground {
             tasks: Tasks::default(),
             sandboxes: Some(sandboxes.clone()),
             tokens: Some(tokens.clone()),
+            sessions: Some(sessions),
             previews: crate::dataplane::previews::Previews::below(None),
             base_url: "http://127.0.0.1:1".into(),
         };

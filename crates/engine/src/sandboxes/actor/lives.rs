@@ -34,6 +34,7 @@ pub(in crate::sandboxes) struct Door {
     pub(super) feeds: Arc<Feeds>,
     pub(super) progress: watch::Sender<Progress>,
     pub(super) life: watch::Sender<Option<Life>>,
+    pub(super) used: watch::Sender<Instant>,
     pub(super) way: Arc<Way>,
 }
 
@@ -42,6 +43,7 @@ impl Door {
         let (asks, inbox) = mpsc::channel(INBOX);
         let (progress, seen) = watch::channel(Progress::default());
         let (life, lived) = watch::channel(None);
+        let (used, seen_used) = watch::channel(Instant::now());
         let feeds = Arc::new(Feeds::default());
         let way = Way::new(shared, sandbox.id.clone());
         let contact = Contact {
@@ -51,9 +53,10 @@ impl Door {
             feeds: Arc::clone(&feeds),
             progress: seen,
             life: lived,
+            used: seen_used,
             way: Arc::clone(&way),
         };
-        (Self { inbox: Arc::new(Mutex::new(inbox)), feeds, progress, life, way }, contact)
+        (Self { inbox: Arc::new(Mutex::new(inbox)), feeds, progress, life, used, way }, contact)
     }
 
     /// Returns the next request; `None` when nobody can ask any more.

@@ -42,6 +42,10 @@ impl Moments {
         }
     }
 
+    pub(super) fn used(&self) -> Instant {
+        self.used
+    }
+
     /// Returns when it will not have been used for so long.
     pub(super) fn unused_for(&self, time: Duration) -> Instant {
         later(self.used, time)

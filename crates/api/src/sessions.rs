@@ -1,0 +1,168 @@
+//! Sessions: what a thread, workspace, assistant or deployment is told of its sandbox.
+//!
+//! One answer has two shapes: the plain fields, which stay as they are for ever, and `binding`,
+//! `dataplane`, `credentials` and `policy` beside them. Fields are only ever added.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The answer to `POST /v1/sandbox/sessions` and `GET /v1/sandbox/sessions/{session_id}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionAnswer {
+    pub session_id: String,
+    /// The thread, if the scope is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    pub sandbox: SessionSandbox,
+    pub token: Secret,
+    pub expires_at: String,
+    pub binding: Binding,
+    pub dataplane: Dataplane,
+    pub credentials: Credentials,
+    pub policy: Policy,
+    /// What the sandbox is made of.
+    pub image: String,
+    /// There and true if `sandbox_hint` names a sandbox that could not be taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint_rejected: Option<bool>,
+}
+
+/// Where the sandbox of a session is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionSandbox {
+    pub id: String,
+    pub provider: String,
+    pub http_base_url: String,
+    pub ws_base_url: String,
+}
+
+/// The association of a scope with a sandbox. Its `id` is the `session_id`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Binding {
+    pub id: String,
+    pub scope: Scope,
+    pub sandbox_id: String,
+    pub provider: String,
+    /// `provisioning`, `active`, `idle`, `suspended`, `terminated` or `failed`.
+    pub state: String,
+    /// Grows with every binding of the scope.
+    pub generation: u64,
+    pub lease_expires_at: String,
+}
+
+/// What a sandbox is kept for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scope {
+    /// `thread`, `workspace`, `assistant` or `deployment`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub id: String,
+}
+
+/// What the URLs of the sandbox's routes begin with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dataplane {
+    pub http_base_url: String,
+    pub ws_base_url: String,
+}
+
+/// A token and what it is good for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credentials {
+    /// Always `Bearer`.
+    pub token_type: String,
+    pub access_token: Secret,
+    pub expires_at: String,
+    /// In the words that they were asked for in.
+    pub granted_capabilities: Vec<String>,
+}
+
+/// How long a sandbox is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// After this time of no use it is put to sleep; 0: never.
+    pub idle_timeout_seconds: u64,
+    /// After this time it ends, whatever anybody does.
+    pub hard_ttl_seconds: u64,
+    /// After this time of no use and no heartbeat it ends.
+    pub lease_seconds: u64,
+}
+
+/// The answer to `…/refresh`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refreshed {
+    pub token: Secret,
+    pub expires_at: String,
+}
+
+/// The answer to `…/refresh-token`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefreshedToken {
+    pub token: Secret,
+    pub expires_at: String,
+    pub credentials: Credentials,
+}
+
+/// The answer to `…/heartbeat`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    pub binding: Binding,
+    pub policy: Policy,
+}
+
+/// The answer to `POST /threads/{thread_id}/sandbox`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadSandbox {
+    pub sandbox_id: String,
+    pub endpoints: Endpoints,
+    pub token: Secret,
+    pub expires_at: String,
+    /// What was granted, in the words that it was asked for in.
+    pub scopes: Vec<String>,
+    /// When to ask for the next token.
+    pub refresh_before: String,
+    pub session_id: String,
+    pub generation: u64,
+    pub lease_expires_at: String,
+    pub image: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint_rejected: Option<bool>,
+}
+
+/// Where a sandbox is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoints {
+    pub http: String,
+    pub ws: String,
+}
+
+/// The answer to `POST /threads/{thread_id}/sandbox/refresh`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadRefreshed {
+    pub token: Secret,
+    pub expires_at: String,
+    pub refresh_before: String,
+    pub scopes: Vec<String>,
+}
+
+/// Where the sandbox is that took the place of the one a token is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coordinates {
+    pub session_id: String,
+    pub sandbox_id: String,
+    pub generation: u64,
+    pub http_base_url: String,
+    pub ws_base_url: String,
+}
+
+/// A token on its way to the one who may see it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}

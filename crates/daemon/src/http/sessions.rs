@@ -1,0 +1,268 @@
+//! `/v1/sandbox/sessions…`: a scope gets its sandbox and a token.
+//!
+//! Handlers read, ask the engine and write. What is read is in `from_wire`, what is written in
+//! `to_wire`, and how refusals are called in `refusals`.
+
+pub(super) mod from_wire;
+pub(super) mod refusals;
+pub(super) mod to_wire;
+
+use std::time::Duration;
+
+use api::{
+    errors::ErrorCode,
+    sessions::{Heartbeat, Refreshed, RefreshedToken, SessionAnswer},
+};
+use axum::{
+    Json, Router,
+    extract::{Path, State},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode},
+    middleware,
+    response::Response,
+    routing::{get, post},
+};
+use engine::sessions::{Sessions, Shown, Which};
+use model::{actor::Actor, capability::Asked, ids::Tenant, reach::Reach, token::Lifetime};
+
+use super::{
+    App,
+    problem::{ApiError, Told},
+    strict::{MaybeObject, Object},
+};
+use crate::{
+    auth::{Admin, Caller},
+    keys::random_hex,
+    tokens::{
+        FindError, Held, Tokens,
+        mint::{self, Minted, Wish, mint},
+    },
+};
+use from_wire::Proof;
+use refusals::Names;
+
+/// For so long a token is good after its holder has shown it to get the next.
+const OVERLAP: Duration = Duration::from_mins(1);
+
+pub(super) fn router() -> Router<App> {
+    let routes = Router::new()
+        .route("/v1/sandbox/sessions", post(acquire))
+        .route("/v1/sandbox/sessions/{id}", get(show).delete(release))
+        .route("/v1/sandbox/sessions/{id}/refresh", post(refresh))
+        .route("/v1/sandbox/sessions/{id}/refresh-token", post(refresh_token))
+        .route("/v1/sandbox/sessions/{id}/heartbeat", post(heartbeat))
+        .route("/internal/sandboxes/{id}/kill", post(kill));
+    named(routes)
+}
+
+/// Has every answer name its request.
+pub(super) fn named(router: Router<App>) -> Router<App> {
+    router.layer(middleware::map_response(name_request))
+}
+
+async fn name_request(mut answer: Response) -> Response {
+    let told = answer.extensions().get::<Told>().map(|told| told.request_id.clone());
+    let id = told.unwrap_or_else(|| format!("req_{}", random_hex(8).unwrap_or_default()));
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        answer.headers_mut().insert(HeaderName::from_static("x-request-id"), id);
+    }
+    answer
+}
+
+/// A caller, and what there is for its tenant.
+pub(super) struct Desk {
+    pub(super) sessions: Sessions,
+    pub(super) tenant: Tenant,
+    pub(super) caller: Caller,
+    tokens: Tokens,
+}
+
+/// What somebody wants a token to be.
+pub(super) struct Terms {
+    pub(super) actor: Actor,
+    pub(super) asked: Option<Asked>,
+    pub(super) reach: Reach,
+    pub(super) lifetime: Lifetime,
+}
+
+impl Desk {
+    pub(super) fn of(app: &App, caller: Caller) -> Result<Self, ApiError> {
+        let missing = || ApiError::new(ErrorCode::NotFound, "this server keeps no sandboxes");
+        let tenant = caller.tenant().parse().map_err(|_name| missing())?;
+        let plane = app.plane().ok_or_else(missing)?;
+        Ok(Self { sessions: plane.sessions, tenant, caller, tokens: plane.tokens })
+    }
+
+    /// Returns who acts, if the caller may act for him.
+    pub(super) fn acting(&self, actor: Option<Actor>) -> Result<Actor, ApiError> {
+        let actor = actor.unwrap_or_else(|| self.caller.actor().clone());
+        if self.caller.may_act_for(&actor) {
+            return Ok(actor);
+        }
+        let message = "the key may not act for others; this takes the role broker or admin";
+        Err(ApiError::new(ErrorCode::Forbidden, message))
+    }
+
+    /// Refuses who would get nothing, before anything is done for him.
+    pub(super) fn check(&self, terms: &Terms) -> Result<(), ApiError> {
+        let granted = mint::grant(&self.caller, &terms.actor, terms.asked.as_ref());
+        granted.map(drop).map_err(|error| mint::MintError::from(error).into())
+    }
+
+    /// Gives out a token for a session.
+    pub(super) async fn mint(&self, shown: &Shown, terms: Terms) -> Result<Minted, ApiError> {
+        let session = &shown.session;
+        let wish = Wish {
+            sandbox: session.sandbox.clone(),
+            generation: session.generation,
+            actor: Some(terms.actor),
+            asked: terms.asked,
+            reach: terms.reach,
+            lifetime: terms.lifetime,
+            thread: session.scope.as_thread().map(str::to_owned),
+            format: None,
+        };
+        Ok(mint(&self.tokens, &self.caller, wish).await?)
+    }
+
+    /// Gives out the next token: what the one is that is shown, which then ends soon, or else what the caller may
+    /// have.
+    pub(super) async fn renew(
+        &self,
+        shown: &Shown,
+        proof: Option<Proof>,
+    ) -> Result<Minted, ApiError> {
+        let lifetime = Lifetime::USUAL;
+        let Some(proof) = proof else {
+            let actor = self.acting(None)?;
+            let terms = Terms { actor, asked: None, reach: Reach::Everywhere, lifetime };
+            return self.mint(shown, terms).await;
+        };
+        let old = self.proven(shown, &proof).await?;
+        let claims = old.claims();
+        let asked = Some(Asked::scope(&claims.capabilities.to_string())?);
+        let (actor, reach) = (self.acting(Some(claims.actor.clone()))?, claims.reach.clone());
+        let minted = self.mint(shown, Terms { actor, asked, reach, lifetime }).await?;
+        self.tokens.revoke_after(claims, &minted.claims, OVERLAP).await?;
+        Ok(minted)
+    }
+
+    /// Returns the token that is shown, if it is one of this session that nobody has ended. It may have expired.
+    async fn proven(&self, shown: &Shown, Proof(token): &Proof) -> Result<Held, ApiError> {
+        let session = &shown.session;
+        match self.tokens.held(token).await {
+            Ok(held)
+                if !held.is_revoked()
+                    && held.claims().sandbox == session.sandbox
+                    && held.claims().generation == session.generation =>
+            {
+                Ok(held)
+            }
+            Err(FindError::Store(error)) => Err(error.into()),
+            Ok(_) | Err(FindError::NotGenuine(_)) => {
+                let message = "current_token is no token of this session; ask for a session anew";
+                Err(ApiError::new(ErrorCode::Unauthenticated, message))
+            }
+        }
+    }
+}
+
+/// Gives a scope its sandbox: the one that it has, or a new one.
+async fn acquire(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Object,
+) -> Result<Json<SessionAnswer>, ApiError> {
+    let desk = Desk::of(&app, caller)?;
+    let key = from_wire::request_key(&desk, &headers, body.fingerprint("POST sessions"))?;
+    let asked = from_wire::acquire(&desk, body, key, app.settings.sessions_image.as_deref())?;
+    desk.check(&asked.terms)?;
+    let names = asked.names;
+    let acquired = desk.sessions.acquire(asked.acquire).await;
+    let acquired = acquired.map_err(|error| names.refuse(error))?;
+    let minted = desk.mint(&acquired.shown, asked.terms).await?;
+    Ok(Json(to_wire::session(&acquired.shown, &minted, acquired.hint, &app.base_url)))
+}
+
+/// Shows a session, with a new token.
+async fn show(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<SessionAnswer>, ApiError> {
+    let desk = Desk::of(&app, caller)?;
+    let shown = find(&desk, &id, Names::Session).await?;
+    let minted = desk.renew(&shown, None).await?;
+    let hint = engine::sessions::Hint::Fine;
+    Ok(Json(to_wire::session(&shown, &minted, hint, &app.base_url)))
+}
+
+async fn refresh(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    MaybeObject(mut body): MaybeObject,
+) -> Result<Json<Refreshed>, ApiError> {
+    let desk = Desk::of(&app, caller)?;
+    let proof = from_wire::proof(&mut body)?;
+    let shown = find(&desk, &id, Names::Session).await?;
+    let minted = desk.renew(&shown, proof).await?;
+    Ok(Json(to_wire::refreshed(&minted)))
+}
+
+async fn refresh_token(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    MaybeObject(mut body): MaybeObject,
+) -> Result<Json<RefreshedToken>, ApiError> {
+    let desk = Desk::of(&app, caller)?;
+    let proof = from_wire::proof(&mut body)?;
+    let shown = find(&desk, &id, Names::Binding).await?;
+    let minted = desk.renew(&shown, proof).await?;
+    Ok(Json(to_wire::refreshed_token(&minted)))
+}
+
+async fn heartbeat(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    MaybeObject(_): MaybeObject,
+) -> Result<Json<Heartbeat>, ApiError> {
+    let desk = Desk::of(&app, caller)?;
+    let which = from_wire::which(&id, Names::Binding)?;
+    let shown = desk.sessions.heartbeat(&desk.tenant, &which).await;
+    Ok(Json(to_wire::heartbeat(&shown.map_err(|error| Names::Binding.refuse(error))?)))
+}
+
+/// Ends a session. Its sandbox is kept for a while.
+async fn release(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let desk = Desk::of(&app, caller)?;
+    let which = from_wire::which(&id, Names::Session)?;
+    let released = desk.sessions.release(&desk.tenant, &which).await;
+    released.map_err(|error| Names::Session.refuse(error))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Ends a sandbox, whoever uses it.
+async fn kill(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let desk = Desk::of(&app, caller)?;
+    let missing = |_not_an_id| ApiError::new(ErrorCode::NotFound, "there is no such sandbox");
+    let sandbox = id.parse().map_err(missing)?;
+    let killed = desk.sessions.kill(&desk.tenant, &sandbox).await;
+    killed.map_err(|error| Names::Session.refuse(error))?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+async fn find(desk: &Desk, id: &str, names: Names) -> Result<Shown, ApiError> {
+    let which: Which = from_wire::which(id, names)?;
+    desk.sessions.show(&desk.tenant, &which).await.map_err(|error| names.refuse(error))
+}

@@ -1,0 +1,322 @@
+//! Sessions: a thread gets its sandbox, and whoever may use it a token.
+
+mod fleet;
+mod frozen;
+mod idempotency;
+mod leases;
+mod races;
+mod rows;
+mod threads;
+
+use daemon::keys::{NewKey, Secret};
+use model::actor::{Actor, ActorKind};
+use serde_json::{Value, json};
+use store::keys::Role;
+
+use crate::{
+    sandboxed::Sandboxed,
+    support::{Answer, Daemon},
+};
+
+pub(crate) const SESSIONS: &str = "/v1/sandbox/sessions";
+
+/// Sends JSON with the first key.
+pub(crate) async fn post(daemon: &Daemon, path: &str, body: &Value) -> Answer {
+    post_as(daemon, &daemon.key, path, body).await
+}
+
+pub(crate) async fn post_as(daemon: &Daemon, key: &str, path: &str, body: &Value) -> Answer {
+    let headers = [("X-Api-Key", key), ("Content-Type", "application/json")];
+    daemon.ask("POST", path, &headers, &body.to_string()).await
+}
+
+/// Asks without a body, with the first key.
+pub(crate) async fn ask(daemon: &Daemon, method: &str, path: &str) -> Answer {
+    daemon.ask(method, path, &[("X-Api-Key", &daemon.key)], "").await
+}
+
+/// Uses a token at the data plane.
+pub(crate) async fn access(daemon: &Daemon, sandbox: &str, token: &str) -> Answer {
+    let bearer = format!("Bearer {token}");
+    let path = format!("/dp/{sandbox}/v1/access");
+    daemon.ask("GET", &path, &[("Authorization", &bearer)], "").await
+}
+
+pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("{pointer}: {value}"))
+}
+
+/// Ensures the session of a thread.
+pub(crate) async fn ensure(daemon: &Daemon, thread: &str) -> Value {
+    let body = json!({"thread_id": thread, "mode": "ensure", "image": "host"});
+    let answer = post(daemon, SESSIONS, &body).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    answer.json()
+}
+
+pub(crate) async fn key(
+    daemon: &Daemon,
+    tenant: &str,
+    role: Role,
+    actor: (ActorKind, &str),
+) -> String {
+    let actor = Actor { kind: actor.0, id: actor.1.to_owned() };
+    let named = NewKey::named("somebody", role).unwrap();
+    let new = NewKey { tenant: tenant.to_owned(), actor, ..named };
+    let secret = Secret::random().unwrap();
+    daemon.keyring.create(new, &secret).await.unwrap();
+    secret.reveal().to_owned()
+}
+
+#[tokio::test]
+async fn a_thread_gets_one_sandbox_and_each_actor_a_token_of_his_own() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let ask = json!({
+        "scope": {"type": "thread", "id": "thr_1"}, "mode": "ensure", "image": "host",
+        "actor": {"type": "human", "id": "ada"},
+        "requested_capabilities": ["fs_read", "fs_write", "shell", "exec"],
+        "provider_preference": "auto",
+    });
+    let answer = post(daemon, SESSIONS, &ask).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(answer.head.contains("x-request-id: req_"), "{}", answer.head);
+    let human = answer.json();
+    let (sandbox, session) = (text(&human, "/sandbox/id"), text(&human, "/session_id"));
+    let (http, ws) = (
+        format!("http://{}/dp/{sandbox}/v1", daemon.address),
+        format!("ws://{}/dp/{sandbox}/v1", daemon.address),
+    );
+    let granted = ["fs_read", "fs_write", "shell", "exec"];
+    let expected = json!({
+        "session_id": session, "thread_id": "thr_1",
+        "sandbox": {"id": sandbox, "provider": "local", "http_base_url": http, "ws_base_url": ws},
+        "token": human["token"], "expires_at": human["expires_at"],
+        "binding": {
+            "id": session, "scope": {"type": "thread", "id": "thr_1"}, "sandbox_id": sandbox,
+            "provider": "local", "state": "active", "generation": 1,
+            "lease_expires_at": human["binding"]["lease_expires_at"],
+        },
+        "dataplane": {"http_base_url": http, "ws_base_url": ws},
+        "credentials": {
+            "token_type": "Bearer", "access_token": human["token"],
+            "expires_at": human["expires_at"], "granted_capabilities": granted,
+        },
+        "policy": {
+            "idle_timeout_seconds": 900, "hard_ttl_seconds": 28800, "lease_seconds": 3600,
+        },
+        "image": "host",
+    });
+    assert_eq!(human, expected);
+    let robot = key(daemon, "default", Role::User, (ActorKind::Agent, "robot")).await;
+    let plain = json!({"thread_id": "thr_1", "mode": "get"});
+    let agent = post_as(daemon, &robot, SESSIONS, &plain).await.json();
+    assert_eq!(
+        (&agent["session_id"], &agent["sandbox"]),
+        (&human["session_id"], &human["sandbox"])
+    );
+    assert_ne!(agent["token"], human["token"]);
+    for (answer, actor, scope) in [
+        (&human, json!({"type": "human", "id": "ada"}), "fs:rw process shell"),
+        (&agent, json!({"type": "agent", "id": "robot"}), "fs:rw process ports"),
+    ] {
+        let shown = access(daemon, sandbox, text(answer, "/token")).await.json();
+        assert_eq!((&shown["actor"], &shown["scope"]), (&actor, &json!(scope)));
+    }
+    let shown = self::ask(daemon, "GET", &format!("{SESSIONS}/{session}")).await.json();
+    assert_eq!(
+        (&shown["session_id"], &shown["sandbox"]),
+        (&human["session_id"], &human["sandbox"])
+    );
+    assert_eq!(access(daemon, sandbox, text(&shown, "/token")).await.status, 200);
+}
+
+#[tokio::test]
+async fn every_mode_answers_as_it_says_with_the_names_of_its_list() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let thread = |mode: &str| json!({"thread_id": "thr_1", "mode": mode, "image": "host"});
+    let scope = |kind: &str, mode: &str| json!({"scope": {"type": kind, "id": "one"}, "mode": mode, "image": "host"});
+    let rows = [
+        (thread("get"), Err((404, "SESSION_NOT_FOUND"))),
+        (thread("attach_only"), Err((404, "BINDING_NOT_FOUND"))),
+        (scope("thread", "get"), Err((404, "BINDING_NOT_FOUND"))),
+        (thread("create_only"), Ok(())),
+        (thread("create_only"), Err((409, "BINDING_CONFLICT"))),
+        (thread("ensure"), Ok(())),
+        (thread("get"), Ok(())),
+        (thread("attach_only"), Ok(())),
+        (scope("workspace", "attach_only"), Err((404, "BINDING_NOT_FOUND"))),
+        (scope("workspace", "ensure"), Ok(())),
+        (scope("assistant", "ensure"), Ok(())),
+        (scope("deployment", "ensure"), Ok(())),
+        (scope("workspace", "create_only"), Err((409, "BINDING_CONFLICT"))),
+        (
+            json!({"thread_id": "thr_1", "mode": "ensure", "image": "dir:/x"}),
+            Err((409, "SESSION_CONFLICT")),
+        ),
+        (json!({"thread_id": "thr_2", "mode": "ensure"}), Err((400, "IMAGE_REQUIRED"))),
+        (json!({"thread_id": "thr_2", "mode": "get"}), Err((404, "SESSION_NOT_FOUND"))),
+    ];
+    for (body, expected) in rows {
+        let answer = post(daemon, SESSIONS, &body).await;
+        match expected {
+            Ok(()) => assert_eq!(answer.status, 200, "{body}: {}", answer.body),
+            Err((status, code)) => {
+                assert_eq!(answer.problem(), (status, code.to_owned()), "{body}")
+            }
+        }
+    }
+    // Each scope has its own.
+    let all = sandboxed.sandboxes.list(store::sandboxes::Filter {
+        tenant: "default".parse().unwrap(),
+        labels: std::collections::BTreeMap::default(),
+        phases: store::sandboxes::Phases::Undeleted,
+        after: None,
+        limit: 100,
+    });
+    assert_eq!(all.await.unwrap().sandboxes.len(), 4);
+}
+
+/// F68, H20.
+#[tokio::test]
+async fn a_released_session_is_over_for_its_holders_and_its_sandbox_is_taken_back() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let first = ensure(daemon, "thr_1").await;
+    let (sandbox, token) = (text(&first, "/sandbox/id"), text(&first, "/token"));
+    let bearer = format!("Bearer {token}");
+    let file = format!("/dp/{sandbox}/files/workspace/kept");
+    let put = daemon.ask("PUT", &file, &[("Authorization", &bearer)], "work").await;
+    assert!((200..300).contains(&put.status), "{}", put.body);
+    let path = format!("{SESSIONS}/{}", text(&first, "/session_id"));
+    assert_eq!(ask(daemon, "DELETE", &path).await.status, 204);
+    assert_eq!(access(daemon, sandbox, token).await.problem(), (401, "UNAUTHENTICATED".into()));
+    let not_found = (404, "SESSION_NOT_FOUND".to_owned());
+    assert_eq!(ask(daemon, "DELETE", &path).await.problem(), not_found);
+    assert_eq!(ask(daemon, "GET", &path).await.problem(), not_found);
+    assert_eq!(ask(daemon, "POST", &format!("{path}/refresh")).await.problem(), not_found);
+    let binding = (404, "BINDING_NOT_FOUND".to_owned());
+    assert_eq!(ask(daemon, "POST", &format!("{path}/refresh-token")).await.problem(), binding);
+    assert_eq!(ask(daemon, "POST", &format!("{path}/heartbeat")).await.problem(), binding);
+
+    let second = ensure(daemon, "thr_1").await;
+    assert_eq!(second["sandbox"], first["sandbox"]);
+    assert_ne!(second["session_id"], first["session_id"]);
+    assert_eq!(second["binding"]["generation"], 2);
+    let stale = access(daemon, sandbox, token).await;
+    assert_eq!(stale.problem(), (409, "BINDING_SUPERSEDED".into()));
+    let now = &stale.json()["error"]["binding"];
+    assert_eq!((&now["session_id"], &now["generation"]), (&second["session_id"], &json!(2)));
+    let bearer = format!("Bearer {}", text(&second, "/token"));
+    let kept = daemon.ask("GET", &file, &[("Authorization", &bearer)], "").await;
+    assert_eq!((kept.status, kept.body.as_str()), (200, "work"));
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_and_a_heartbeat_answered() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let first = ensure(daemon, "thr_1").await;
+    let (sandbox, path) =
+        (text(&first, "/sandbox/id"), format!("{SESSIONS}/{}", text(&first, "/session_id")));
+    let plain = ask(daemon, "POST", &format!("{path}/refresh")).await.json();
+    let keys: Vec<&String> = plain.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["expires_at", "token"]);
+    let full = post(daemon, &format!("{path}/refresh-token"), &json!({})).await.json();
+    assert_eq!(full["credentials"]["access_token"], full["token"]);
+    for answer in [&first, &plain, &full] {
+        assert_eq!(access(daemon, sandbox, text(answer, "/token")).await.status, 200);
+    }
+    let beat = ask(daemon, "POST", &format!("{path}/heartbeat")).await.json();
+    assert_eq!((&beat["binding"]["id"], &beat["policy"]), (&first["session_id"], &first["policy"]));
+    assert!(text(&beat, "/binding/lease_expires_at") >= text(&first, "/binding/lease_expires_at"));
+    // Whoever shows a token gets what that one had, and no more.
+    let narrow = json!({"thread_id": "thr_1", "mode": "get", "requested_capabilities": ["fs:ro"]});
+    let narrow = post(daemon, SESSIONS, &narrow).await.json();
+    let shown = json!({"current_token": narrow["token"]});
+    let again = post(daemon, &format!("{path}/refresh-token"), &shown).await.json();
+    assert_eq!(again["credentials"]["granted_capabilities"], json!(["fs:ro"]));
+    let other = ensure(daemon, "thr_2").await;
+    let foreign = json!({"current_token": other["token"]});
+    let refused = post(daemon, &format!("{path}/refresh"), &foreign).await;
+    assert_eq!(refused.problem(), (401, "UNAUTHENTICATED".into()));
+}
+
+#[tokio::test]
+async fn a_sandbox_that_is_gone_is_replaced_and_its_tokens_say_by_which() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let first = ensure(daemon, "thr_1").await;
+    let sandbox = text(&first, "/sandbox/id");
+    let killed = ask(daemon, "POST", &format!("/internal/sandboxes/{sandbox}/kill")).await;
+    assert_eq!(killed.status, 202, "{}", killed.body);
+    let path = format!("{SESSIONS}/{}", text(&first, "/session_id"));
+    assert_eq!(ask(daemon, "GET", &path).await.problem(), (404, "SESSION_NOT_FOUND".into()));
+    let second = ensure(daemon, "thr_1").await;
+    assert_ne!(second["sandbox"]["id"], first["sandbox"]["id"]);
+    assert_eq!(second["binding"]["generation"], 2);
+    let stale = access(daemon, sandbox, text(&first, "/token")).await;
+    assert_eq!(stale.problem(), (409, "BINDING_SUPERSEDED".into()));
+    let now = &stale.json()["error"]["binding"];
+    assert_eq!(now["sandbox_id"], second["sandbox"]["id"]);
+    assert_eq!(now["http_base_url"], second["sandbox"]["http_base_url"]);
+    // A stranger learns nothing.
+    let forged = format!("{}x", text(&first, "/token"));
+    assert_eq!(access(daemon, sandbox, &forged).await.problem(), (401, "UNAUTHENTICATED".into()));
+    // Deleted behind the session's back.
+    let tenant = "default".parse().unwrap();
+    let id = text(&second, "/sandbox/id");
+    let cause = model::life::EndCause::Requested;
+    sandboxed.sandboxes.delete(&tenant, id, cause).await.unwrap();
+    let path = format!("{SESSIONS}/{}", text(&second, "/session_id"));
+    assert_eq!(ask(daemon, "GET", &path).await.problem(), (410, "SESSION_EXPIRED".into()));
+    let third = ensure(daemon, "thr_1").await;
+    assert_eq!(third["binding"]["generation"], 3);
+}
+
+/// H02, H10.
+#[tokio::test]
+async fn h10_a_hint_is_taken_if_it_can_be_and_tells_nothing_if_not() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let spec = || model::spec::SandboxSpec { image: "host".into(), ..Default::default() };
+    let (ours, theirs) = ("default".parse().unwrap(), "elsewhere".parse().unwrap());
+    let free = sandboxed.sandboxes.create(&ours, None, spec()).await.unwrap().id;
+    let foreign = sandboxed.sandboxes.create(&theirs, None, spec()).await.unwrap().id;
+    let bound = ensure(daemon, "thr_0").await;
+    let hinted = |thread: &str, hint: &str| json!({"thread_id": thread, "mode": "ensure", "image": "host", "sandbox_hint": hint});
+    let taken = post(daemon, SESSIONS, &hinted("thr_1", free.as_str())).await.json();
+    assert_eq!(
+        (&taken["sandbox"]["id"], &taken["hint_rejected"]),
+        (&json!(free.as_str()), &Value::Null)
+    );
+    let unknown = "sb_00000000000000000000000000";
+    let hints = [foreign.as_str(), unknown, text(&bound, "/sandbox/id"), "", "../x", "\u{202e}"];
+    for (number, hint) in (2..).zip(hints) {
+        let answer = post(daemon, SESSIONS, &hinted(&format!("thr_{number}"), hint)).await.json();
+        assert_eq!(answer["hint_rejected"], json!(true), "{hint:?}: {answer}");
+        assert_ne!(answer["sandbox"]["id"], json!(hint));
+    }
+    // The one that is there wins.
+    let again = post(daemon, SESSIONS, &hinted("thr_1", text(&bound, "/sandbox/id"))).await.json();
+    assert_eq!((&again["sandbox"], &again["hint_rejected"]), (&taken["sandbox"], &json!(true)));
+}
+
+/// `ensure` answers when it is accepted, and a repeat comes to the same sandbox.
+#[tokio::test]
+async fn a_sandbox_that_takes_longer_is_waited_for_by_asking_again() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let at_once =
+        json!({"thread_id": "thr_1", "mode": "ensure", "image": "host", "wait_seconds": 0});
+    let first = post(daemon, SESSIONS, &at_once).await;
+    if first.status != 200 {
+        assert_eq!(first.problem(), (423, "SANDBOX_STARTING".into()));
+        assert!(first.head.contains("retry-after: 1"), "{}", first.head);
+        assert_eq!(first.json()["error"]["retryable"], true);
+    }
+    let then = ensure(daemon, "thr_1").await;
+    assert_eq!(then["binding"]["generation"], 1);
+    assert_eq!(then["binding"]["state"], "active");
+}

@@ -1,0 +1,129 @@
+//! Rows F69 to F71: when sessions end.
+
+use std::time::Duration;
+
+use engine::sessions::Settings;
+use model::{
+    event::{EventKind, Sequence},
+    lease::Terms,
+    life::EndCause,
+};
+use tokio::time::timeout;
+
+use super::{SESSIONS, access, ask, ensure, text};
+use crate::{sandboxed::Sandboxed, served::run, support::PATIENCE};
+
+fn terms(lease: u64, hard: u64, grace: u64) -> Settings {
+    let [lease, hard_ttl, release_grace] = [lease, hard, grace].map(Duration::from_millis);
+    Settings { terms: Terms { lease, hard_ttl, release_grace }, idle: None }
+}
+
+/// Waits until a sandbox has come to its end; returns why, and what was told before.
+async fn end(sandboxed: &Sandboxed, sandbox: &str) -> (EndCause, Vec<EventKind>) {
+    let tenant = "default".parse().unwrap();
+    let mut events = sandboxed.sandboxes.events(&tenant, sandbox, Sequence::ZERO).await.unwrap();
+    let mut told = Vec::new();
+    loop {
+        let next = timeout(PATIENCE, events.next()).await.expect("no event in time").unwrap();
+        let Some(event) = next else { panic!("no end: {told:?}") };
+        if let EventKind::Deleted(cause) = event.kind {
+            return (cause, told);
+        }
+        told.push(event.kind);
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_nobody_uses_ends_with_its_lease() {
+    let sandboxed = Sandboxed::start_on(terms(1000, 60_000, 1000)).await;
+    let daemon = sandboxed.daemon();
+    let session = ensure(daemon, "thr_1").await;
+    let sandbox = text(&session, "/sandbox/id");
+    let (cause, told) = end(&sandboxed, sandbox).await;
+    assert_eq!(cause, EndCause::LeaseExpired);
+    let warned = told
+        .iter()
+        .any(|kind| matches!(kind, EventKind::EndsSoon { cause: EndCause::LeaseExpired, .. }));
+    assert!(warned || !told.is_empty(), "{told:?}");
+    let path = format!("{SESSIONS}/{}", text(&session, "/session_id"));
+    assert_eq!(ask(daemon, "GET", &path).await.problem(), (410, "SESSION_EXPIRED".into()));
+    let binding = (410, "BINDING_EXPIRED".to_owned());
+    assert_eq!(ask(daemon, "POST", &format!("{path}/heartbeat")).await.problem(), binding);
+    assert_eq!(ask(daemon, "POST", &format!("{path}/refresh-token")).await.problem(), binding);
+    let gone = access(daemon, sandbox, text(&session, "/token")).await;
+    assert_eq!(gone.problem(), (404, "NOT_FOUND".into()));
+    assert_eq!(ensure(daemon, "thr_1").await["binding"]["generation"], 2);
+}
+
+/// F71, I12.
+#[tokio::test]
+async fn f71_heartbeats_keep_a_session_and_never_past_its_hard_end() {
+    let sandboxed = Sandboxed::start_on(terms(1500, 4000, 1000)).await;
+    let daemon = sandboxed.daemon();
+    let begun = tokio::time::Instant::now();
+    let session = ensure(daemon, "thr_1").await;
+    let path = format!("{SESSIONS}/{}/heartbeat", text(&session, "/session_id"));
+    let mut beats = 0_u32;
+    let refused = loop {
+        let answer = ask(daemon, "POST", &path).await;
+        if answer.status != 200 {
+            break answer;
+        }
+        beats += 1;
+        assert!(begun.elapsed() < Duration::from_secs(10), "{beats} heartbeats");
+    };
+    assert_eq!(refused.problem(), (410, "BINDING_EXPIRED".into()));
+    assert!(begun.elapsed() > Duration::from_millis(3900), "{beats} in {:?}", begun.elapsed());
+    let (cause, _) = end(&sandboxed, text(&session, "/sandbox/id")).await;
+    assert_eq!(cause, EndCause::HardTtl);
+}
+
+/// F69: a command that runs holds its sandbox, up to the hard end.
+#[tokio::test]
+async fn f69_a_command_that_runs_keeps_its_sandbox() {
+    let sandboxed = Sandboxed::start_on(terms(1000, 60_000, 1000)).await;
+    let daemon = sandboxed.daemon();
+    let session = ensure(daemon, "thr_1").await;
+    let id = text(&session, "/sandbox/id").parse().unwrap();
+    run(&sandboxed, &id, "read -t 3 nothing < /dev/zero; sleep 3").await;
+    let path = format!("{SESSIONS}/{}", text(&session, "/session_id"));
+    assert_eq!(ask(daemon, "GET", &path).await.status, 200);
+    let (cause, _) = end(&sandboxed, id.as_str()).await;
+    assert_eq!(cause, EndCause::LeaseExpired);
+}
+
+#[tokio::test]
+async fn a_released_sandbox_ends_with_its_grace() {
+    let sandboxed = Sandboxed::start_on(terms(60_000, 120_000, 500)).await;
+    let daemon = sandboxed.daemon();
+    let session = ensure(daemon, "thr_1").await;
+    let path = format!("{SESSIONS}/{}", text(&session, "/session_id"));
+    assert_eq!(ask(daemon, "DELETE", &path).await.status, 204);
+    let (cause, told) = end(&sandboxed, text(&session, "/sandbox/id")).await;
+    assert_eq!(cause, EndCause::Released, "{told:?}");
+    assert_eq!(ensure(daemon, "thr_1").await["binding"]["generation"], 2);
+}
+
+/// What fell due while no server ran is treated by the next.
+#[tokio::test]
+async fn the_next_server_ends_what_fell_due_meanwhile_and_keeps_the_rest() {
+    let sandboxed = Sandboxed::start_on(terms(60_000, 120_000, 60_000)).await;
+    let daemon = sandboxed.daemon();
+    let (short, long) = (ensure(daemon, "thr_1").await, ensure(daemon, "thr_2").await);
+    // As if an hour had passed.
+    let id = text(&short, "/session_id").parse().unwrap();
+    let store = sandboxed.kept();
+    let session = store.session(&id).await.unwrap().unwrap();
+    let past = model::units::Timestamp::from_millis(session.created_at.as_millis() - 1);
+    let lease = model::lease::Lease { until: past, hard: past };
+    store.bind(store::sessions::Binding::of(session.go_on(lease))).await.unwrap();
+    let opened = engine::sessions::Sessions::open(
+        sandboxed.sandboxes.clone(),
+        terms(60_000, 120_000, 60_000),
+    );
+    let _next = opened.await.unwrap();
+    let (cause, _) = end(&sandboxed, text(&short, "/sandbox/id")).await;
+    assert_eq!(cause, EndCause::HardTtl);
+    let path = format!("{SESSIONS}/{}", text(&long, "/session_id"));
+    assert_eq!(ask(daemon, "GET", &path).await.status, 200);
+}

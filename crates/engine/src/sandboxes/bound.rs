@@ -1,0 +1,136 @@
+//! What sessions need of the sandboxes that they are bound to.
+
+use std::time::Duration;
+
+use model::{
+    ids::{NodeId, SandboxId, Tenant},
+    lease::Activity,
+    life::{EndCause, Life, Phase, SuspendReason},
+    sandbox::{Request, Sandbox},
+    spec::SandboxSpec,
+    units::Timestamp,
+};
+use store::{Store, sessions::Binding};
+use tokio::time::Instant;
+
+use super::{Caller, SandboxError, Sandboxes, actor::Ask, creating::Record};
+use crate::tasks::Tasks;
+
+impl Sandboxes {
+    pub(crate) fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.shared.tasks
+    }
+
+    pub(crate) fn node(&self) -> &NodeId {
+        &self.shared.settings.node
+    }
+
+    /// Accepts a new sandbox together with the binding that it is made for: both are kept, or neither.
+    pub(crate) async fn create_bound(
+        &self,
+        tenant: &Tenant,
+        spec: SandboxSpec,
+        binding: impl FnOnce(&Sandbox) -> Binding + Send + 'static,
+    ) -> Result<Sandbox, SandboxError> {
+        let record = Record::Bound(Box::new(binding));
+        self.create_as(&Caller::nobody(), tenant, None, spec, record).await
+    }
+
+    /// Returns something of the life of a sandbox that has a task here.
+    pub(crate) fn look<T>(&self, id: &SandboxId, see: impl FnOnce(&Life) -> T) -> Option<T> {
+        let life = self.shared.living().get(id).map(|contact| contact.life.clone())?;
+        let life = life.borrow();
+        life.as_ref().map(see)
+    }
+
+    /// Returns the phase of a sandbox, wherever it lives; nothing if it is gone.
+    pub(crate) async fn phase(&self, id: &SandboxId) -> Result<Option<Phase>, SandboxError> {
+        let here = self.shared.living().get(id).map(|contact| contact.life.clone());
+        if let Some(mut life) = here
+            && let Ok(life) = life.wait_for(Option::is_some).await
+            && let Some(life) = &*life
+        {
+            return Ok(Some(life.phase));
+        }
+        Ok(self.shared.store.sandbox(id).await?.map(|sandbox| sandbox.life.phase))
+    }
+
+    /// Waits until a sandbox can be used or never will, and starts it if it is stopped. Returns its phase.
+    pub(crate) async fn awake(&self, id: &SandboxId) -> Result<Phase, SandboxError> {
+        loop {
+            let life = self.shared.living().get(id).map(|contact| contact.life.clone());
+            let Some(mut life) = life else {
+                return self.awake_elsewhere(id).await;
+            };
+            let is_still = |life: &Option<Life>| {
+                life.as_ref().is_some_and(|life| {
+                    !matches!(life.phase, Phase::Provisioning | Phase::Resuming | Phase::Stopping)
+                })
+            };
+            let phase = match life.wait_for(is_still).await {
+                Ok(life) => life.as_ref().map(|life| life.phase),
+                // Its task has come to its end.
+                Err(_) => None,
+            };
+            match phase {
+                Some(Phase::Stopped) => match self.shared.request(id, Request::Resume).await {
+                    Ok(_) | Err(SandboxError::Refused(_)) => {}
+                    Err(error) => return Err(error),
+                },
+                Some(phase) => return Ok(phase),
+                None => return self.awake_elsewhere(id).await,
+            }
+        }
+    }
+
+    /// The same for one that another server has, or nobody any more.
+    async fn awake_elsewhere(&self, id: &SandboxId) -> Result<Phase, SandboxError> {
+        let found = self.shared.store.sandbox(id).await?.ok_or(SandboxError::NotFound)?;
+        if found.life.phase.is_terminal() {
+            return Ok(found.life.phase);
+        }
+        Ok(self.settled(found).await?.life.phase)
+    }
+
+    /// Says whether somebody uses a sandbox, or when somebody did, by a clock on which it is this late now.
+    pub(crate) fn activity(&self, id: &SandboxId, now: Timestamp) -> Option<Activity> {
+        let (used, way, is_running) = {
+            let living = self.shared.living();
+            let contact = living.get(id)?;
+            let is_running =
+                contact.life.borrow().as_ref().is_some_and(|it| !it.running.is_empty());
+            let way = contact.way.unused_for(Duration::ZERO);
+            (*contact.used.borrow(), way, is_running)
+        };
+        let files = self.shared.files.unused_for(id, Duration::ZERO);
+        let last = [way, files].into_iter().flatten().fold(used, Instant::max);
+        let ago = Instant::now().saturating_duration_since(last);
+        if is_running || ago.is_zero() {
+            return Some(Activity::Now);
+        }
+        let ago = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+        Some(Activity::Last(Timestamp::from_millis(now.as_millis().saturating_sub(ago))))
+    }
+
+    /// Stops a sandbox that nobody is bound to for the moment.
+    pub(crate) async fn rest(&self, id: &SandboxId) -> Result<(), SandboxError> {
+        self.shared.request(id, Request::Stop(SuspendReason::Released)).await.map(drop)
+    }
+
+    /// Deletes a sandbox. One that is gone is as good.
+    pub(crate) async fn end(&self, id: &SandboxId, cause: EndCause) -> Result<(), SandboxError> {
+        match self.shared.request(id, Request::Delete(cause)).await {
+            Ok(_) | Err(SandboxError::NotFound) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells whoever follows a sandbox that it ends soon. One that is too busy to hear it goes without.
+    pub(crate) fn warn(&self, id: &SandboxId, cause: EndCause, seconds: u32) {
+        let _ = self.shared.try_send(id, Ask::Warn { cause, seconds });
+    }
+}

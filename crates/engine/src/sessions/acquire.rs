@@ -1,0 +1,447 @@
+//! Getting a session for a scope: the one that is there, the sandbox that was kept, or a new one.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use model::{
+    ids::{SandboxId, SessionId, Tenant},
+    life::Phase,
+    sandbox::Sandbox,
+    scope::Scope,
+    session::{New, Refusal, Request, Session, SessionEnd, State, Step, Verdict, decide},
+    spec::SandboxSpec,
+};
+use store::{
+    StoreError,
+    sessions::{Binding, KeyName, UsedKey},
+};
+use tokio::time::timeout;
+
+use super::{SessionError, Sessions, Shared, Shown, Which, is_gone};
+use crate::sandboxes::{SandboxError, random};
+
+/// For how long a request of the same key is the same request.
+const KEY_LIFE: Duration = Duration::from_hours(24);
+
+/// What somebody wants of a scope.
+#[derive(Clone, Debug)]
+pub struct Acquire {
+    pub tenant: Tenant,
+    pub scope: Scope,
+    /// One of attach, ensure and create-only.
+    pub request: Request,
+    /// What a new sandbox is made of.
+    pub spec: SandboxSpec,
+    /// The image that the caller names, if he does.
+    pub image: Option<String>,
+    /// A sandbox that is to be taken if it can be.
+    pub hint: Option<String>,
+    /// The key that asks.
+    pub created_by: String,
+    /// How long to wait for a sandbox that is on its way.
+    pub wait: Duration,
+    pub key: Option<RequestKey>,
+}
+
+/// What a caller calls his request, and what tells it apart.
+#[derive(Clone, Debug)]
+pub struct RequestKey {
+    pub name: KeyName,
+    pub request: [u8; 32],
+}
+
+/// A session that was acquired.
+#[derive(Clone, Debug)]
+pub struct Acquired {
+    pub shown: Shown,
+    pub hint: Hint,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// None was given, or it was taken.
+    Fine,
+    Rejected,
+}
+
+/// Requests with a key that are being carried out.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flights(Arc<Mutex<HashSet<KeyName>>>);
+
+struct Flight {
+    flights: Flights,
+    name: KeyName,
+}
+
+impl Flights {
+    fn begin(&self, name: &KeyName) -> Option<Flight> {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = names.insert(name.clone());
+        is_first.then(|| Flight { flights: self.clone(), name: name.clone() })
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let mut names = self.flights.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.remove(&self.name);
+    }
+}
+
+impl Sessions {
+    /// Returns the session of a scope, as the request says: the one that is there, or a new one. Waits for
+    /// its sandbox; if that takes too long, a repeat comes to the same one.
+    pub async fn acquire(&self, ask: Acquire) -> Result<Acquired, SessionError> {
+        let (tenant, wait, request) = (ask.tenant.clone(), ask.wait, ask.request);
+        let image = ask.image.clone();
+        let (session, hint) = self.shared.bound(ask).await?;
+        let shown = self.shared.ready(&tenant, session, request, wait).await?;
+        if image.is_some_and(|image| image != shown.image) {
+            return Err(SessionError::OtherImage);
+        }
+        Ok(Acquired { shown, hint })
+    }
+}
+
+impl Shared {
+    /// Returns the session that a request comes to.
+    async fn bound(self: &Arc<Self>, ask: Acquire) -> Result<(Session, Hint), SessionError> {
+        let Some(key) = &ask.key else {
+            return match self.found(&ask).await? {
+                Some(found) => Ok(found),
+                None => self.carry_out(|shared| shared.begin(ask)).await,
+            };
+        };
+        let flight = self.flights.begin(&key.name).ok_or(SessionError::KeyInFlight)?;
+        if let Some(session) = self.replayed(&ask, key).await? {
+            return Ok((session, Hint::Fine));
+        }
+        self.carry_out(|shared| async move {
+            let _flight = flight;
+            shared.begin(ask).await
+        })
+        .await
+    }
+
+    /// Returns the session that a request of this key came to before.
+    async fn replayed(
+        &self,
+        ask: &Acquire,
+        key: &RequestKey,
+    ) -> Result<Option<Session>, SessionError> {
+        let used = self.store().used_key(&key.name, self.clock.now()).await?;
+        let Some((request, id)) = used else { return Ok(None) };
+        if request != key.request {
+            return Err(SessionError::KeyReused);
+        }
+        let session = self.find(&ask.tenant, &Which::Id(id)).await?;
+        decide(session.as_ref().map(|session| session.state), Request::Show)?;
+        Ok(session)
+    }
+
+    /// Returns the session of a scope if it is there and nothing has to change for it.
+    async fn found(&self, ask: &Acquire) -> Result<Option<(Session, Hint)>, SessionError> {
+        let which = Which::Scope(ask.scope.clone());
+        let Some(session) = self.find(&ask.tenant, &which).await? else { return Ok(None) };
+        if !session.is_live() || decide(Some(session.state), ask.request).is_err() {
+            return Ok(None);
+        }
+        let phase = match self.sandboxes.look(&session.sandbox, |life| life.phase) {
+            Some(phase) => Some(phase),
+            None => self.sandboxes.phase(&session.sandbox).await?,
+        };
+        if phase.is_none_or(is_gone) {
+            return Ok(None);
+        }
+        let hint = ask.verdict_on_hint(&session.sandbox);
+        Ok(Some((session, hint)))
+    }
+
+    /// Comes to a session in its turn.
+    async fn begin(self: Arc<Self>, ask: Acquire) -> Result<(Session, Hint), SessionError> {
+        let _turn = self.turn(&ask.tenant, &ask.scope).await;
+        let mut latest = self.find(&ask.tenant, &Which::Scope(ask.scope.clone())).await?;
+        loop {
+            match self.try_begin(&ask, latest.as_ref()).await {
+                Err(SessionError::Sandbox(SandboxError::Store(StoreError::Bound { current }))) => {
+                    latest = Some(*current);
+                }
+                Err(SessionError::Sandbox(SandboxError::Store(StoreError::KeyUsed))) => {
+                    let key = ask.key.as_ref().ok_or(SessionError::KeyReused)?;
+                    let session = self.replayed(&ask, key).await?.ok_or(Refusal::NotFound)?;
+                    return Ok((session, Hint::Fine));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn try_begin(
+        self: &Arc<Self>,
+        ask: &Acquire,
+        latest: Option<&Session>,
+    ) -> Result<(Session, Hint), SessionError> {
+        let is_there = match latest {
+            Some(latest) if !latest.has_ended() => {
+                let phase = self.sandboxes.phase(&latest.sandbox).await?;
+                !phase.is_none_or(is_gone)
+            }
+            Some(_) | None => false,
+        };
+        let state = latest.map(|latest| match latest.state {
+            // Whose sandbox is gone has nothing to offer.
+            _ if !is_there => State::Ended(SessionEnd::SandboxGone),
+            state => state,
+        });
+        let verdict = decide(state, ask.request);
+        match (verdict, latest) {
+            (Ok(Verdict::AlreadySo), Some(latest)) => {
+                self.use_key(ask, latest).await?;
+                Ok((latest.clone(), ask.verdict_on_hint(&latest.sandbox)))
+            }
+            (Ok(Verdict::TakeBack), Some(released)) => self.take_back(ask, released).await,
+            (Ok(_), latest) => self.begin_anew(ask, latest).await,
+            (Err(refusal), Some(latest)) if !latest.has_ended() && !is_there => {
+                self.finish(latest, SessionEnd::SandboxGone).await?;
+                Err(refusal.into())
+            }
+            (Err(refusal), _) => Err(refusal.into()),
+        }
+    }
+
+    /// Begins a session with the sandbox that was hinted at, or with a new one.
+    async fn begin_anew(
+        self: &Arc<Self>,
+        ask: &Acquire,
+        latest: Option<&Session>,
+    ) -> Result<(Session, Hint), SessionError> {
+        let hinted = match &ask.hint {
+            Some(hint) => self.hinted(ask, hint).await?,
+            None => None,
+        };
+        let hint = match (&ask.hint, &hinted) {
+            (Some(_), None) => Hint::Rejected,
+            (Some(_), Some(_)) | (None, _) => Hint::Fine,
+        };
+        if let Some(sandbox) = hinted {
+            match self.attach(ask, latest, &sandbox).await {
+                // Somebody else has bound it meanwhile.
+                Err(SessionError::Sandbox(SandboxError::Store(StoreError::Conflict {
+                    ..
+                }))) => {}
+                Ok(session) => {
+                    self.replace(latest);
+                    return Ok((session, hint));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let session = self.create(ask, latest).await?;
+        self.replace(latest);
+        let is_rejected = ask.hint.is_some();
+        Ok((session, if is_rejected { Hint::Rejected } else { hint }))
+    }
+
+    async fn create(
+        self: &Arc<Self>,
+        ask: &Acquire,
+        latest: Option<&Session>,
+    ) -> Result<Session, SessionError> {
+        let (id, now, terms) = (new_id()?, self.clock.now(), self.settings.terms);
+        let (ask_new, before) = (ask.clone(), latest.cloned());
+        let key_of = ask.key.clone();
+        let (sender, begun) = tokio::sync::oneshot::channel();
+        let binding = move |sandbox: &Sandbox| {
+            let new = ask_new.new_session(id, &sandbox.id, &sandbox.node);
+            let end = before.as_ref().map_or(SessionEnd::SandboxGone, end_of_replaced);
+            let step = Step::begin(before.as_ref(), new, end, terms, now);
+            let used = key_of.zip(step.begun()).map(|(key, begun)| used(key, begun, now));
+            // Whoever made this waits for it.
+            let _ = sender.send(step.begun().cloned());
+            Binding { step: Some(step), creation: None, used }
+        };
+        let spec = ask.spec.clone();
+        let (image, idle) = (spec.image.clone(), spec.idle.map(|idle| idle.after));
+        self.sandboxes.create_bound(&ask.tenant, spec, binding).await?;
+        let session = begun.await.ok().flatten().ok_or(Refusal::NotFound)?;
+        tracing::info!(session = %session.id, sandbox = %session.sandbox, generation = session.generation.0, "session begun");
+        self.remember(session.clone(), image, idle);
+        Ok(session)
+    }
+
+    async fn attach(
+        &self,
+        ask: &Acquire,
+        latest: Option<&Session>,
+        sandbox: &Sandbox,
+    ) -> Result<Session, SessionError> {
+        let new = ask.new_session(new_id()?, &sandbox.id, &sandbox.node);
+        let end = latest.map_or(SessionEnd::SandboxGone, end_of_replaced);
+        let step = Step::begin(latest, new, end, self.settings.terms, self.clock.now());
+        let idle = sandbox.spec.idle.map(|idle| idle.after);
+        self.keep_begun(ask, step, sandbox.spec.image.clone(), idle).await
+    }
+
+    async fn take_back(
+        &self,
+        ask: &Acquire,
+        released: &Session,
+    ) -> Result<(Session, Hint), SessionError> {
+        let new = ask.new_session(new_id()?, &released.sandbox, &released.node);
+        let step = Step::take_back(released, new, self.settings.terms, self.clock.now());
+        let held = self.known().get(&released.id).map(|held| (held.image.clone(), held.idle));
+        let (image, idle) = if let Some(held) = held {
+            held
+        } else {
+            let shown = self.shown(released.clone()).await?;
+            (shown.image, shown.idle)
+        };
+        let session = self.keep_begun(ask, step, image, idle).await?;
+        let hint = ask.verdict_on_hint(&session.sandbox);
+        Ok((session, hint))
+    }
+
+    /// Keeps a step that begins a session with a sandbox that is there.
+    async fn keep_begun(
+        &self,
+        ask: &Acquire,
+        step: Step,
+        image: String,
+        idle: Option<Duration>,
+    ) -> Result<Session, SessionError> {
+        let begun = step.begun().cloned().ok_or(Refusal::NotFound)?;
+        let used = ask.key.clone().map(|key| used(key, &begun, self.clock.now()));
+        let changed = step.changed().cloned();
+        self.store().bind(Binding { step: Some(step), creation: None, used }).await?;
+        if let Some(changed) = changed {
+            self.follow(changed);
+        }
+        if begun.node == *self.sandboxes.node() {
+            self.remember(begun.clone(), image, idle);
+        }
+        Ok(begun)
+    }
+
+    /// Notes that a request with a key came to a session that was there.
+    async fn use_key(&self, ask: &Acquire, session: &Session) -> Result<(), SessionError> {
+        let Some(key) = ask.key.clone() else { return Ok(()) };
+        let used = Some(used(key, session, self.clock.now()));
+        Ok(self.store().bind(Binding { step: None, creation: None, used }).await?)
+    }
+
+    /// Returns the sandbox that is hinted at, if it can be had. Whose it is otherwise, nobody is told.
+    async fn hinted(&self, ask: &Acquire, hint: &str) -> Result<Option<Sandbox>, SessionError> {
+        let sandbox = match self.sandboxes.get(&ask.tenant, hint).await {
+            Ok(sandbox) => sandbox,
+            Err(SandboxError::NotFound) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let is_other = ask.image.as_ref().is_some_and(|image| *image != sandbox.spec.image);
+        if is_gone(sandbox.life.phase) || is_other {
+            return Ok(None);
+        }
+        let bound = self.store().session_with(&sandbox.id).await?;
+        let is_bound = bound.is_some_and(|session| !session.has_ended());
+        Ok((!is_bound).then_some(sandbox))
+    }
+
+    /// Gives up the sandbox of a session that another has taken the place of.
+    fn replace(self: &Arc<Self>, latest: Option<&Session>) {
+        let Some(before) = latest.filter(|before| !before.has_ended()) else { return };
+        let end = end_of_replaced(before);
+        let step = before.end(end);
+        if let Some(ended) = step.changed() {
+            self.follow(ended.clone());
+        }
+        let (shared, sandbox) = (Arc::clone(self), before.sandbox.clone());
+        let Some(cause) = end.cause() else { return };
+        self.sandboxes.tasks().start("end of a replaced sandbox", async move {
+            if let Err(error) = shared.sandboxes.end(&sandbox, cause).await {
+                tracing::debug!(%sandbox, %error, "cannot end a sandbox that was replaced");
+            }
+        });
+    }
+
+    /// Waits until the sandbox of a session is of use.
+    async fn ready(
+        self: &Arc<Self>,
+        tenant: &Tenant,
+        session: Session,
+        request: Request,
+        wait: Duration,
+    ) -> Result<Shown, SessionError> {
+        let here = self.sandboxes.look(&session.sandbox, |life| life.phase);
+        let is_still = matches!(
+            (here, request),
+            (Some(Phase::Active | Phase::Idle | Phase::Frozen), _)
+                | (Some(Phase::Stopped | Phase::Stopping), Request::Attach)
+        );
+        if !is_still {
+            let awake = timeout(wait, self.sandboxes.awake(&session.sandbox)).await;
+            match awake.map_err(|_elapsed| SessionError::Starting)?? {
+                Phase::Provisioning | Phase::Resuming => return Err(SessionError::Starting),
+                phase if is_gone(phase) => return Err(self.failed(&session).await),
+                _ => {}
+            }
+        }
+        // It may have been renewed or ended meanwhile.
+        let now = self.find(tenant, &Which::Id(session.id.clone())).await?;
+        let session = now.filter(Session::is_live).ok_or(Refusal::NotFound)?;
+        self.touch(&session);
+        self.shown(session).await
+    }
+
+    async fn failed(&self, session: &Session) -> SessionError {
+        let told = match self.store().sandbox(&session.sandbox).await {
+            Ok(Some(sandbox)) => sandbox.life.failure.map(|failure| failure.message),
+            Ok(None) => None,
+            Err(error) => return error.into(),
+        };
+        match told {
+            Some(message) => SessionError::Failed(message),
+            None => Refusal::Expired(SessionEnd::SandboxGone).into(),
+        }
+    }
+}
+
+impl Acquire {
+    fn new_session(&self, id: SessionId, sandbox: &SandboxId, node: &model::ids::NodeId) -> New {
+        New {
+            id,
+            tenant: self.tenant.clone(),
+            scope: self.scope.clone(),
+            sandbox: sandbox.clone(),
+            node: node.clone(),
+            created_by: self.created_by.clone(),
+        }
+    }
+
+    /// A session that is there wins over a hint.
+    fn verdict_on_hint(&self, sandbox: &SandboxId) -> Hint {
+        match &self.hint {
+            Some(hint) if hint != sandbox.as_str() => Hint::Rejected,
+            Some(_) | None => Hint::Fine,
+        }
+    }
+}
+
+/// Returns why a session ends whose place another takes.
+fn end_of_replaced(before: &Session) -> SessionEnd {
+    match before.state {
+        State::Released { .. } => SessionEnd::Released,
+        State::Live | State::Ended(_) => SessionEnd::SandboxGone,
+    }
+}
+
+fn used(key: RequestKey, session: &Session, now: model::units::Timestamp) -> UsedKey {
+    let RequestKey { name, request } = key;
+    let expires_at = now.plus(KEY_LIFE);
+    UsedKey { name, request, session: session.id.clone(), used_at: now, expires_at }
+}
+
+fn new_id() -> Result<SessionId, SandboxError> {
+    Ok(SessionId::from_random(random()?))
+}
