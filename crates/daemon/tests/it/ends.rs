@@ -179,3 +179,32 @@ async fn who_is_revoked_is_closed_and_the_others_go_on() {
     let answer = ask(daemon, "/v1/admin/tokens/revoke", &body).await;
     assert_eq!(answer.problem(), (404, "NOT_FOUND".to_owned()));
 }
+
+/// F72: with a hundred streams open.
+#[tokio::test]
+async fn another_key_ends_a_hundred_streams_and_leaves_those_of_another_sandbox() {
+    let ground = Ground::new().await;
+    let (daemon, ours) = (ground.daemon(), &ground.id);
+    let other = ready(&ground.sandboxed).await;
+    let [theirs, _] = mint(daemon, &other, "ada", "jwt").await;
+    let path = |id: &SandboxId| format!("/dp/{id}/v1/events");
+    let (mut doomed, mut spared) = (Vec::new(), Vec::new());
+    for number in 0..100 {
+        let [token, _] = mint(daemon, ours, &format!("actor-{number}"), "jwt").await;
+        doomed.push(Events::of(daemon, &path(ours), &token, "").await);
+        if number % 10 == 0 {
+            spared.push(Events::of(daemon, &path(&other), &theirs, "").await);
+        }
+    }
+    assert_eq!(rotate(daemon, ours).await.status, 200);
+    for events in &mut doomed {
+        assert_eq!(events.until("closed").await.data, json!({"reason": "revoked"}));
+    }
+    let tenant = "default".parse().unwrap();
+    let cause = model::life::EndCause::Requested;
+    ground.sandboxed.sandboxes.delete(&tenant, other.as_str(), cause).await.unwrap();
+    for events in &mut spared {
+        // They end with their own sandbox.
+        assert_eq!(events.until("closed").await.data, json!({"reason": "deleted"}));
+    }
+}
