@@ -38,7 +38,7 @@ pub(crate) async fn row(name: &str, server: &Server) -> anyhow::Result<Row> {
     let mut calls = Calls::open(server)?;
     for sample in 0..WARM_UP + SAMPLES {
         server.settle().await?;
-        let ours = once(&mut calls, &sandboxes).await?;
+        let ours = once(&mut calls, &sandboxes, sample).await?;
         server.settle().await?;
         let theirs = peer.time()?;
         if sample >= WARM_UP {
@@ -49,15 +49,17 @@ pub(crate) async fn row(name: &str, server: &Server) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-async fn once(calls: &mut Calls, sandboxes: &Sandboxes) -> anyhow::Result<Duration> {
+async fn once(
+    calls: &mut Calls,
+    sandboxes: &Sandboxes,
+    number: usize,
+) -> anyhow::Result<Duration> {
+    let thread = format!("bench-{number}");
     let start = Instant::now();
-    let asked = json!({"snapshot_name": "host", "wait_for_ready": true});
-    let made = calls.post("/v2/sandboxes/boxes", &asked)?;
-    let name = made["name"].as_str().context("no name")?;
-    let asked = json!({"sandbox": name, "scope": "process"});
-    let minted = calls.post("/v1/admin/tokens", &asked)?;
-    let id = minted["sandbox_id"].as_str().context("no id")?;
-    let mut socket = calls.socket(id, minted["token"].as_str().context("no token")?)?;
+    let asked = json!({"thread_id": thread, "mode": "ensure"});
+    let session = calls.post("/v1/sandbox/sessions", &asked)?;
+    let id = session["sandbox"]["id"].as_str().context("no id")?;
+    let mut socket = calls.socket(id, session["token"].as_str().context("no token")?)?;
     let command = json!({"type": "start", "command": ["/bin/echo", "1"]});
     socket.send(Message::text(command.to_string()))?;
     let said = loop {
@@ -71,8 +73,7 @@ async fn once(calls: &mut Calls, sandboxes: &Sandboxes) -> anyhow::Result<Durati
     let took = start.elapsed();
     ensure!(said["data"] == "1\n", "it said {said}");
     while !matches!(socket.read()?, Message::Close(_)) {}
-    let sandbox = sandboxes.get(name).await?;
-    lasting::remove(sandboxes, sandbox).await?;
+    lasting::remove(sandboxes, sandboxes.get(id).await?).await?;
     Ok(took)
 }
 
