@@ -49,11 +49,7 @@ pub(crate) async fn row(name: &str, server: &Server) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-async fn once(
-    calls: &mut Calls,
-    sandboxes: &Sandboxes,
-    number: usize,
-) -> anyhow::Result<Duration> {
+async fn once(calls: &mut Calls, sandboxes: &Sandboxes, number: usize) -> anyhow::Result<Duration> {
     let thread = format!("bench-{number}");
     let start = Instant::now();
     let asked = json!({"thread_id": thread, "mode": "ensure"});

@@ -5,6 +5,7 @@
 
 pub mod actor;
 pub mod admission;
+pub mod audit;
 pub mod capability;
 pub mod event;
 pub mod exec;

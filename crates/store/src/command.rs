@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use model::{
+    audit::Entry,
     event::Sequence,
     ids::SandboxId,
     life::Phase,
@@ -29,9 +30,10 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 #[derive(Debug)]
 pub(crate) enum Command {
-    CreateKey(ApiKey, KeyHash, Reply<()>),
-    RevokeKey(KeyId, SystemTime, Reply<Revocation>),
-    CreateSandbox(Box<Creation>, Reply<()>),
+    /// What follows is recorded if it is done, and it is done only if it is recorded.
+    CreateKey(ApiKey, KeyHash, Vec<Entry>, Reply<()>),
+    RevokeKey(KeyId, SystemTime, Vec<Entry>, Reply<Revocation>),
+    CreateSandbox(Box<Creation>, Vec<Entry>, Reply<()>),
     Change(Box<Transition>, Reply<()>),
     Bind(Box<Binding>, Reply<()>),
     ForgetKeys(Timestamp, Reply<()>),
@@ -40,6 +42,7 @@ pub(crate) enum Command {
     RotateKey(SandboxId, Reply<Epoch>),
     RevokeTokens(Box<TokenRevocation>, Timestamp, Reply<()>),
     KeepToken(Box<OpaqueToken>, Timestamp, Reply<()>),
+    Record(Vec<Entry>, Reply<()>),
     Close(oneshot::Sender<()>),
 }
 
@@ -48,7 +51,10 @@ impl Command {
     /// happened already.
     pub(crate) fn is_new_work(&self) -> bool {
         match self {
-            Self::CreateKey(..) | Self::CreateSandbox(..) | Self::KeepToken(..) => true,
+            Self::CreateKey(..)
+            | Self::CreateSandbox(..)
+            | Self::KeepToken(..)
+            | Self::Record(..) => true,
             Self::Change(transition, _) => {
                 transition.started().is_some() || transition.life().phase == Phase::Resuming
             }
@@ -74,20 +80,34 @@ impl Commands {
         (Self(sender), queue)
     }
 
-    pub(crate) async fn create_key(&self, key: ApiKey, hash: KeyHash) -> Result<(), StoreError> {
-        self.ask(|reply| Command::CreateKey(key, hash, reply)).await
+    pub(crate) async fn create_key(
+        &self,
+        key: ApiKey,
+        hash: KeyHash,
+        records: Vec<Entry>,
+    ) -> Result<(), StoreError> {
+        self.ask(|reply| Command::CreateKey(key, hash, records, reply)).await
     }
 
     pub(crate) async fn revoke_key(
         &self,
         id: KeyId,
         at: SystemTime,
+        records: Vec<Entry>,
     ) -> Result<Revocation, StoreError> {
-        self.ask(|reply| Command::RevokeKey(id, at, reply)).await
+        self.ask(|reply| Command::RevokeKey(id, at, records, reply)).await
     }
 
-    pub(crate) async fn create_sandbox(&self, creation: Creation) -> Result<(), StoreError> {
-        self.ask(|reply| Command::CreateSandbox(Box::new(creation), reply)).await
+    pub(crate) async fn create_sandbox(
+        &self,
+        creation: Creation,
+        records: Vec<Entry>,
+    ) -> Result<(), StoreError> {
+        self.ask(|reply| Command::CreateSandbox(Box::new(creation), records, reply)).await
+    }
+
+    pub(crate) async fn record(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
+        self.ask(|reply| Command::Record(entries, reply)).await
     }
 
     pub(crate) async fn change(&self, transition: Transition) -> Result<(), StoreError> {

@@ -50,6 +50,9 @@ pub enum StoreError {
     KeyUsed,
     #[error("event {asked} is out of range: there are events {earliest} to {latest}")]
     OutOfRange { asked: Sequence, earliest: Sequence, latest: Sequence },
+    /// Nothing was kept of what should have been recorded.
+    #[error("cannot write to the audit log: {report}")]
+    Audit { report: String },
     #[error("a label holds the character of number zero")]
     Label,
     #[error("this is not a cursor of a list")]

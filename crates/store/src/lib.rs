@@ -1,5 +1,6 @@
 //! Keeps state behind one [`Store`]. The only crate that has SQL; nothing of it leaks out.
 
+pub mod audit;
 mod command;
 mod error;
 mod failpoint;
@@ -18,6 +19,7 @@ pub mod watch;
 use std::{path::Path, time::SystemTime};
 
 use model::{
+    audit::Entry,
     event::Sequence,
     ids::{ExecId, NodeId, SandboxId, SessionId, Tenant},
     revocation::{Revocation as TokenRevocation, Standing},
@@ -31,6 +33,7 @@ use model::{
 
 pub use self::error::StoreError;
 use self::{
+    audit::{Link, Part, Record},
     keys::{ApiKey, KeyHash, KeyId, Revocation},
     sandboxes::{Events, ExecAt, Filter, Health, Page},
     sessions::{Binding, KeyName},
@@ -79,7 +82,17 @@ impl Store {
 
     /// Keeps a new key.
     pub async fn create_key(&self, key: ApiKey, hash: KeyHash) -> Result<(), StoreError> {
-        backend!(self, backend => backend.commands().create_key(key, hash).await)
+        backend!(self, backend => backend.commands().create_key(key, hash, Vec::new()).await)
+    }
+
+    /// Keeps a new key and the record of it, or neither.
+    pub async fn create_key_recorded(
+        &self,
+        key: ApiKey,
+        hash: KeyHash,
+        entry: Entry,
+    ) -> Result<(), StoreError> {
+        backend!(self, backend => backend.commands().create_key(key, hash, vec![entry]).await)
     }
 
     /// Returns every key with its hash, oldest first, revoked ones too.
@@ -94,14 +107,52 @@ impl Store {
 
     /// Marks a key as revoked. The time of the first revocation stays.
     pub async fn revoke_key(&self, id: KeyId, at: SystemTime) -> Result<Revocation, StoreError> {
-        backend!(self, backend => backend.commands().revoke_key(id, at).await)
+        backend!(self, backend => backend.commands().revoke_key(id, at, Vec::new()).await)
+    }
+
+    /// Marks a key as revoked, with the record of it if it was not before.
+    pub async fn revoke_key_recorded(
+        &self,
+        id: KeyId,
+        at: SystemTime,
+        entry: Entry,
+    ) -> Result<Revocation, StoreError> {
+        backend!(self, backend => backend.commands().revoke_key(id, at, vec![entry]).await)
+    }
+
+    /// Adds entries to the audit log, in this order and after all that was answered before. They are
+    /// on disk when this returns. What is asked for at the same time is kept in the same
+    /// transaction.
+    pub async fn record(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
+        backend!(self, backend => backend.commands().record(entries).await)
+    }
+
+    /// Returns records of the audit log. One that does not fit its hash is
+    /// [`StoreError::Damaged`].
+    pub async fn audit(&self, part: Part) -> Result<Vec<Record>, StoreError> {
+        backend!(self, backend => backend.audit(part).await)
+    }
+
+    /// Returns where the audit log ends.
+    pub async fn audit_end(&self) -> Result<Link, StoreError> {
+        backend!(self, backend => backend.audit_end().await)
     }
 
     /// Keeps a new sandbox and its first event. An id or alias that was ever used is a
     /// [`StoreError::Conflict`].
     pub async fn create_sandbox(&self, creation: Creation) -> Result<(), StoreError> {
         sandboxes::check_labels(&creation)?;
-        backend!(self, backend => backend.commands().create_sandbox(creation).await)
+        backend!(self, backend => backend.commands().create_sandbox(creation, Vec::new()).await)
+    }
+
+    /// Keeps a new sandbox and the record of it, or neither.
+    pub async fn create_sandbox_recorded(
+        &self,
+        creation: Creation,
+        entry: Entry,
+    ) -> Result<(), StoreError> {
+        sandboxes::check_labels(&creation)?;
+        backend!(self, backend => backend.commands().create_sandbox(creation, vec![entry]).await)
     }
 
     /// Keeps the next step of a sandbox: state, events and execs together or not at all. If it has

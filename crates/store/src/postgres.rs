@@ -4,6 +4,7 @@
 //! connection of their own. All connections live on one thread with its own runtime, so that they
 //! end with the store, whatever runtime the callers use.
 
+mod audit;
 mod batch;
 mod bindings;
 mod keys;
@@ -36,6 +37,7 @@ use tokio_postgres::Config;
 use self::{session::Reader, writer::Writer};
 use crate::{
     StoreError,
+    audit::{Link, Part, Record},
     command::{Command, Commands},
     keys::{ApiKey, KeyHash},
     sandboxes::{Events, ExecAt, Filter, Health, Page},
@@ -222,6 +224,14 @@ impl Postgres {
         now: Timestamp,
     ) -> Result<Option<([u8; 32], SessionId)>, StoreError> {
         ask!(self, session => sessions::used_key(session, &name, now))
+    }
+
+    pub(crate) async fn audit(&self, part: Part) -> Result<Vec<Record>, StoreError> {
+        ask!(self, session => audit::read(session, part))
+    }
+
+    pub(crate) async fn audit_end(&self) -> Result<Link, StoreError> {
+        ask!(self, session => audit::end(session))
     }
 
     pub(crate) async fn close(&self) {

@@ -2,6 +2,7 @@
 //! transaction, so that the disk is awaited once for many (group commit). Each caller is answered
 //! only after that transaction is on disk. Other threads read.
 
+mod audit;
 mod identity;
 mod keys;
 mod readers;
@@ -29,6 +30,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::{identity::Identity, readers::Readers, reserve::Reserve};
 use crate::{
     StoreError,
+    audit::{Link, Part, Record},
     command::{BATCH, Command, Commands, Reply},
     failpoint,
     keys::{ApiKey, KeyHash},
@@ -204,6 +206,14 @@ impl Sqlite {
         now: Timestamp,
     ) -> Result<Option<([u8; 32], SessionId)>, StoreError> {
         self.readers.ask(move |connection| sessions::used_key(connection, &name, now)).await
+    }
+
+    pub(crate) async fn audit(&self, part: Part) -> Result<Vec<Record>, StoreError> {
+        self.readers.ask(move |connection| audit::read(connection, part)).await
+    }
+
+    pub(crate) async fn audit_end(&self) -> Result<Link, StoreError> {
+        self.readers.ask(audit::end).await
     }
 
     pub(crate) async fn close(&self) {
@@ -382,14 +392,19 @@ fn keep(
 impl Batch {
     fn carry_out(&mut self, transaction: &Transaction<'_>, command: Command) -> Result<(), Broken> {
         match command {
-            Command::CreateKey(key, hash, reply) => {
-                self.hold(reply, keys::create(transaction, &key, &hash))
+            Command::CreateKey(key, hash, records, reply) => {
+                let create = || keys::create(transaction, &key, &hash);
+                self.hold(reply, audit::recorded(transaction, &records, create))
             }
-            Command::RevokeKey(id, at, reply) => {
-                self.hold(reply, keys::revoke(transaction, &id, at))
+            Command::RevokeKey(id, at, records, reply) => {
+                self.hold(reply, keys::revoke(transaction, &id, at, &records))
             }
-            Command::CreateSandbox(creation, reply) => {
-                let created = sandboxes::create(transaction, &creation);
+            Command::Record(entries, reply) => {
+                self.hold(reply, audit::recorded(transaction, &entries, || Ok(())))
+            }
+            Command::CreateSandbox(creation, records, reply) => {
+                let create = || sandboxes::create(transaction, &creation);
+                let created = audit::recorded(transaction, &records, create);
                 let sandbox = creation.into_sandbox();
                 self.wake_if(&created, sandbox.id, sandbox.life.sequence);
                 self.hold(reply, created)
@@ -462,7 +477,8 @@ impl Batch {
                 | StoreError::Stale { .. }
                 | StoreError::Bound { .. }
                 | StoreError::KeyUsed
-                | StoreError::Damaged { .. },
+                | StoreError::Damaged { .. }
+                | StoreError::Audit { .. },
             ) => Ok(()),
             Err(StoreError::Database(error)) => Err(Broken::by(error, At::Statement)),
             Err(other) => Err(Broken::Refused(other.to_string())),
@@ -482,8 +498,9 @@ impl Batch {
             })
         }
         self.answers.push(match command {
-            Command::CreateKey(_, _, reply)
-            | Command::CreateSandbox(_, reply)
+            Command::CreateKey(_, _, _, reply)
+            | Command::CreateSandbox(_, _, reply)
+            | Command::Record(_, reply)
             | Command::Change(_, reply)
             | Command::Bind(_, reply)
             | Command::ForgetKeys(_, reply)
@@ -491,7 +508,7 @@ impl Batch {
             | Command::RevokeTokens(_, _, reply)
             | Command::KeepToken(_, _, reply) => held(reply),
             Command::RotateKey(_, reply) => held(reply),
-            Command::RevokeKey(_, _, reply) => held(reply),
+            Command::RevokeKey(_, _, _, reply) => held(reply),
             Command::Purge(_, _, reply) => held(reply),
             Command::Close(reply) => {
                 self.close = Some(reply);

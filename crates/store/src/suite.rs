@@ -1,5 +1,6 @@
 //! Every promise of the store once, run for each backend.
 
+mod audit;
 mod database;
 mod keys;
 mod kinds;
@@ -93,6 +94,12 @@ macro_rules! promises {
 }
 
 promises! {
+    audit: records_are_chained_in_the_order_they_were_answered,
+        what_is_done_is_recorded_with_it_or_not_at_all,
+        all_who_write_make_one_chain,
+        a_record_that_was_changed_is_told,
+        a_log_that_cannot_be_written_refuses_what_is_recorded_alone,
+        a_killed_process_leaves_a_whole_chain;
     keys: a_key_is_found_as_it_was_created,
         a_key_is_created_once,
         keys_are_listed_oldest_first,

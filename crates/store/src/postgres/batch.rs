@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use futures_util::future::{try_join, try_join5};
 use model::{
+    audit::Entry,
     event::{Event, Sequence},
     exec::{Exec, ExecLife},
     ids::{ExecId, SandboxId, Tenant},
@@ -12,13 +13,16 @@ use model::{
 };
 
 use super::{
+    audit,
     bindings::{self, Bindings},
     listen::{NOTIFY, payload},
     reads::head,
     session::Session,
 };
 use crate::{
-    StoreError, failpoint,
+    StoreError,
+    audit::Link,
+    failpoint,
     row::{EventRow, ExecChange, ExecRow, HEAD, Head, PURGED, number, sandbox_spec},
     sessions::Binding,
 };
@@ -26,16 +30,19 @@ use crate::{
 /// One step that somebody asked for.
 #[derive(Debug)]
 pub(super) enum Step {
-    Create(Box<Creation>),
+    /// It is recorded if it is done, and done only if it is recorded.
+    Create(Box<Creation>, Vec<Entry>),
     Change(Box<Transition>),
     Bind(Box<Binding>),
+    Record(Vec<Entry>),
 }
 
 /// Whether the same steps were tried before, and nobody knows whether they were kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
     First,
-    AfterUnclear,
+    /// And then the audit log would have ended here.
+    AfterUnclear(Option<Link>),
 }
 
 /// What a step comes to when the transaction is committed.
@@ -51,6 +58,8 @@ pub(super) enum Outcome {
 pub(super) struct Written {
     pub(super) outcomes: Vec<Outcome>,
     pub(super) woken: Vec<(SandboxId, Sequence)>,
+    /// Where the audit log ends with it.
+    pub(super) recorded: Option<Link>,
 }
 
 /// Begins a transaction and carries out all steps but the commit.
@@ -60,8 +69,12 @@ pub(super) async fn write(
     attempt: Attempt,
 ) -> Result<Written, StoreError> {
     let (mut seen, bindings) = look(session, steps).await?;
-    if attempt == Attempt::AfterUnclear {
+    if let Attempt::AfterUnclear(recorded) = attempt {
         seen.kept = Some(look_for_kept(session, steps).await?);
+        seen.are_records_kept = match recorded {
+            Some(recorded) => audit::has(session, recorded).await?,
+            None => false,
+        };
     }
     let mut plan = Plan::new(seen, bindings);
     let mut outcomes = Vec::with_capacity(steps.len());
@@ -72,10 +85,14 @@ pub(super) async fn write(
     let woken = plan.woken;
     let told = payload(&woken);
     plan.columns.write(session, &plan.seen.heads, &plan.bindings).await?;
+    let recorded = match plan.records.as_slice() {
+        [] => None,
+        entries => Some(audit::append(session, entries).await?),
+    };
     if !woken.is_empty() {
         session.query(NOTIFY, &[&told]).await?;
     }
-    Ok(Written { outcomes, woken })
+    Ok(Written { outcomes, woken, recorded })
 }
 
 /// What there is already of what the steps are about. The rows of sandboxes are locked.
@@ -86,6 +103,8 @@ struct Seen {
     execs: HashSet<(String, String)>,
     /// The last events of steps that may have been kept before.
     kept: Option<HashMap<(String, i64), String>>,
+    /// Whether the records of a try before this one were.
+    are_records_kept: bool,
 }
 
 /// Rows are locked in the order of ids, as every daemon does it. The statements go out together.
@@ -117,6 +136,7 @@ async fn look(session: &Session, steps: &[Step]) -> Result<(Seen, Bindings), Sto
         aliases: HashSet::new(),
         execs: HashSet::new(),
         kept: None,
+        are_records_kept: false,
     };
     for row in &locked {
         let head = head(row)?;
@@ -155,7 +175,7 @@ impl Step {
     /// Returns the sandbox and its last event once this is done, if that tells whether it is.
     fn end(&self) -> Option<(&str, i64)> {
         match self {
-            Self::Create(creation) => {
+            Self::Create(creation, _) => {
                 let sandbox = creation.sandbox();
                 Some((sandbox.id.as_str(), number(sandbox.life.sequence)))
             }
@@ -163,15 +183,23 @@ impl Step {
                 Some((transition.sandbox().as_str(), number(transition.life().sequence)))
             }
             // Its own row tells.
-            Self::Bind(_) => None,
+            Self::Bind(_) | Self::Record(_) => None,
+        }
+    }
+
+    /// Says whether something of it goes to the audit log.
+    pub(super) fn is_recorded(&self) -> bool {
+        match self {
+            Self::Create(_, records) | Self::Record(records) => !records.is_empty(),
+            Self::Change(_) | Self::Bind(_) => false,
         }
     }
 
     fn last_event(&self) -> Option<&Event> {
         match self {
-            Self::Create(creation) => creation.events().last(),
+            Self::Create(creation, _) => creation.events().last(),
             Self::Change(transition) => transition.events().last(),
-            Self::Bind(_) => None,
+            Self::Bind(_) | Self::Record(_) => None,
         }
     }
 }
@@ -193,7 +221,8 @@ impl<'a> Asked<'a> {
         let mut asked = Self::default();
         for step in steps {
             match step {
-                Step::Create(creation) => asked.create(creation),
+                Step::Record(_) => {}
+                Step::Create(creation, _) => asked.create(creation),
                 Step::Bind(binding) => {
                     if let Some(creation) = &binding.creation {
                         asked.create(creation);
@@ -228,11 +257,13 @@ struct Plan {
     bindings: Bindings,
     columns: Columns,
     woken: Vec<(SandboxId, Sequence)>,
+    records: Vec<Entry>,
 }
 
 impl Plan {
     fn new(seen: Seen, bindings: Bindings) -> Self {
-        Self { seen, bindings, columns: Columns::default(), woken: Vec::new() }
+        let (columns, woken, records) = (Columns::default(), Vec::new(), Vec::new());
+        Self { seen, bindings, columns, woken, records }
     }
 
     fn add(&mut self, step: &Step) -> Result<Outcome, StoreError> {
@@ -240,7 +271,18 @@ impl Plan {
             return Ok(Outcome::Done);
         }
         match step {
-            Step::Create(creation) => self.create(creation),
+            Step::Create(creation, records) => {
+                let outcome = self.create(creation)?;
+                if matches!(outcome, Outcome::Done) {
+                    self.records.extend_from_slice(records);
+                }
+                Ok(outcome)
+            }
+            Step::Record(_) if self.seen.are_records_kept => Ok(Outcome::Done),
+            Step::Record(entries) => {
+                self.records.extend_from_slice(entries);
+                Ok(Outcome::Done)
+            }
             Step::Change(transition) => self.change(transition),
             Step::Bind(binding) => self.bind(binding),
         }

@@ -2,10 +2,13 @@
 
 use std::time::SystemTime;
 
-use model::actor::{Actor, ActorKind};
+use model::{
+    actor::{Actor, ActorKind},
+    audit::Entry,
+};
 use tokio_postgres::Row;
 
-use super::session::Session;
+use super::{audit, session::Session};
 use crate::{
     StoreError,
     keys::{ApiKey, COLUMNS, KeyHash, KeyId, Revocation, Role, from_millis, millis},
@@ -15,6 +18,7 @@ pub(super) async fn create(
     session: &Session,
     key: &ApiKey,
     hash: &KeyHash,
+    records: &[Entry],
 ) -> Result<(), StoreError> {
     let sql = format!(
         "INSERT INTO api_keys ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
@@ -37,7 +41,17 @@ pub(super) async fn create(
             ],
         )
         .await?;
-    if created == 0 { Err(StoreError::Conflict { what: "the key" }) } else { Ok(()) }
+    if created == 0 {
+        return Err(StoreError::Conflict { what: "the key" });
+    }
+    record(session, records).await
+}
+
+async fn record(session: &Session, records: &[Entry]) -> Result<(), StoreError> {
+    if !records.is_empty() {
+        audit::append(session, records).await?;
+    }
+    Ok(())
 }
 
 pub(super) async fn all(session: &Session) -> Result<Vec<(ApiKey, KeyHash)>, StoreError> {
@@ -58,9 +72,11 @@ pub(super) async fn revoke(
     session: &Session,
     id: &KeyId,
     at: SystemTime,
+    records: &[Entry],
 ) -> Result<Revocation, StoreError> {
     let sql = "UPDATE api_keys SET revoked_at = $1 WHERE id = $2 AND revoked_at IS NULL";
     if session.execute(sql, &[&millis(at), &id.0]).await? == 1 {
+        record(session, records).await?;
         return Ok(Revocation::Done);
     }
     let there = session.query_opt("SELECT 1 FROM api_keys WHERE id = $1", &[&id.0]).await?;

@@ -1,6 +1,8 @@
 //! The one task that writes. What waits is carried out together; what others did meanwhile is met
 //! by trying again.
 
+use std::cell::Cell;
+
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::{Config, Error, error::SqlState};
 
@@ -32,6 +34,8 @@ enum Broken {
     /// Another daemon got in the way, or the connection broke before the commit.
     Again(String),
     Refused(String),
+    /// What is to be recorded cannot be.
+    Audit(String),
     Full,
     Unclear(String),
     Unreachable(String),
@@ -41,6 +45,7 @@ impl Broken {
     fn error(&self) -> StoreError {
         match self.clone() {
             Self::Again(report) | Self::Refused(report) => StoreError::Commit { report },
+            Self::Audit(report) => StoreError::Audit { report },
             Self::Full => StoreError::Full,
             Self::Unclear(report) => StoreError::Unclear { report },
             Self::Unreachable(report) => StoreError::Unreachable { report },
@@ -52,6 +57,7 @@ impl Broken {
         match error {
             StoreError::Postgres(error) => Self::of(error),
             StoreError::Unreachable { report } => Self::Unreachable(report.clone()),
+            StoreError::Audit { report } => Self::Audit(report.clone()),
             other => Self::Refused(other.to_string()),
         }
     }
@@ -108,8 +114,12 @@ impl Writer {
             let (mut steps, mut replies, mut close) = (Vec::new(), Vec::new(), None);
             for command in commands.drain(..) {
                 match command {
-                    Command::CreateSandbox(creation, reply) => {
-                        steps.push(Step::Create(creation));
+                    Command::CreateSandbox(creation, records, reply) => {
+                        steps.push(Step::Create(creation, records));
+                        replies.push(reply);
+                    }
+                    Command::Record(entries, reply) => {
+                        steps.push(Step::Record(entries));
                         replies.push(reply);
                     }
                     Command::Change(transition, reply) => {
@@ -125,13 +135,16 @@ impl Writer {
                             async |session: &Session| sessions::forget_keys(session, now).await;
                         tell(reply, self.carry_out(forget).await);
                     }
-                    Command::CreateKey(key, hash, reply) => {
-                        let create =
-                            async |session: &Session| keys::create(session, &key, &hash).await;
+                    Command::CreateKey(key, hash, records, reply) => {
+                        let create = async |session: &Session| {
+                            keys::create(session, &key, &hash, &records).await
+                        };
                         tell(reply, self.carry_out(create).await);
                     }
-                    Command::RevokeKey(id, at, reply) => {
-                        let revoke = async |session: &Session| keys::revoke(session, &id, at).await;
+                    Command::RevokeKey(id, at, records, reply) => {
+                        let revoke = async |session: &Session| {
+                            keys::revoke(session, &id, at, &records).await
+                        };
                         tell(reply, self.carry_out(revoke).await);
                     }
                     Command::Trim(id, keep, reply) => {
@@ -165,7 +178,7 @@ impl Writer {
                 }
             }
             if !steps.is_empty() {
-                self.carry_out_steps(&steps, replies).await;
+                self.carry_out_steps(steps, replies).await;
             }
             if close.is_some() {
                 return close;
@@ -174,9 +187,26 @@ impl Writer {
         None
     }
 
-    async fn carry_out_steps(&mut self, steps: &[Step], replies: Vec<Reply<()>>) {
-        match self.keep_steps(steps).await {
-            Ok(Written { outcomes, woken }) => {
+    /// If the audit log cannot be written to, what is to be recorded is refused, and the rest is done.
+    async fn carry_out_steps(&mut self, steps: Vec<Step>, replies: Vec<Reply<()>>) {
+        let kept = self.keep_steps(&steps).await;
+        let is_mixed = steps.iter().any(Step::is_recorded) && !steps.iter().all(Step::is_recorded);
+        if let (Err(Broken::Audit(_) | Broken::Refused(_)), true) = (&kept, is_mixed) {
+            let both = steps.into_iter().zip(replies);
+            let (recorded, others): (Vec<_>, Vec<_>) = both.partition(|(it, _)| it.is_recorded());
+            for part in [others, recorded] {
+                let (steps, replies): (Vec<_>, Vec<_>) = part.into_iter().unzip();
+                let kept = self.keep_steps(&steps).await;
+                self.tell_steps(kept, replies).await;
+            }
+            return;
+        }
+        self.tell_steps(kept, replies).await;
+    }
+
+    async fn tell_steps(&mut self, kept: Result<Written, Broken>, replies: Vec<Reply<()>>) {
+        match kept {
+            Ok(Written { outcomes, woken, .. }) => {
                 for (sandbox, latest) in woken {
                     self.wakeups.wake(&sandbox, latest);
                 }
@@ -185,7 +215,7 @@ impl Writer {
                 }
             }
             Err(broken) => {
-                tracing::error!(reason = ?broken, commands = steps.len(), "cannot commit to the database");
+                tracing::error!(reason = ?broken, commands = replies.len(), "cannot commit to the database");
                 for reply in replies {
                     tell(reply, Err(broken.error()));
                 }
@@ -196,13 +226,18 @@ impl Writer {
     /// Keeps steps. If it is unclear whether they were kept, the next try finds out: it takes the same
     /// locks, and then sees their events or does them.
     async fn keep_steps(&mut self, steps: &[Step]) -> Result<Written, Broken> {
-        let first = async |session: &Session| batch::write(session, steps, Attempt::First).await;
+        let recorded = Cell::new(None);
+        let first = async |session: &Session| {
+            let written = batch::write(session, steps, Attempt::First).await?;
+            recorded.set(written.recorded);
+            Ok(written)
+        };
         let report = match self.keep(first).await {
             Err(Broken::Unclear(report)) => report,
             known => return known,
         };
-        let again =
-            async |session: &Session| batch::write(session, steps, Attempt::AfterUnclear).await;
+        let attempt = Attempt::AfterUnclear(recorded.get());
+        let again = async |session: &Session| batch::write(session, steps, attempt).await;
         self.keep(again).await.map_err(|_still| Broken::Unclear(report))
     }
 

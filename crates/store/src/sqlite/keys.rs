@@ -1,10 +1,14 @@
-//! Keys in SQL. Each function is one statement, which SQLite undoes by itself if it breaks.
+//! Keys in SQL. What is written is one statement, which SQLite undoes by itself if it breaks.
 
 use std::time::SystemTime;
 
-use model::actor::{Actor, ActorKind};
+use model::{
+    actor::{Actor, ActorKind},
+    audit::Entry,
+};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Row, params};
 
+use super::audit;
 use crate::{
     StoreError,
     keys::{ApiKey, COLUMNS, KeyHash, KeyId, Revocation, Role, from_millis, millis},
@@ -62,10 +66,16 @@ pub(super) fn revoke(
     connection: &Connection,
     id: &KeyId,
     at: SystemTime,
+    records: &[Entry],
 ) -> Result<Revocation, StoreError> {
-    let sql = "UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL";
-    if connection.prepare_cached(sql)?.execute(params![millis(at), id.0])? == 1 {
-        return Ok(Revocation::Done);
+    let sql = "SELECT count(*) FROM api_keys WHERE id = ? AND revoked_at IS NULL";
+    let valid: i64 = connection.prepare_cached(sql)?.query_row([&id.0], |row| row.get(0))?;
+    if valid == 1 {
+        return audit::recorded(connection, records, || {
+            let sql = "UPDATE api_keys SET revoked_at = ? WHERE id = ?";
+            connection.prepare_cached(sql)?.execute(params![millis(at), id.0])?;
+            Ok(Revocation::Done)
+        });
     }
     let sql = "SELECT count(*) FROM api_keys WHERE id = ?";
     let there: i64 = connection.prepare_cached(sql)?.query_row([&id.0], |row| row.get(0))?;

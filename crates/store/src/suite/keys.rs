@@ -14,7 +14,7 @@ fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-fn key(number: u8) -> (ApiKey, KeyHash) {
+pub(super) fn key(number: u8) -> (ApiKey, KeyHash) {
     let key = ApiKey {
         id: KeyId(format!("key_{number}")),
         name: "laptop".into(),
