@@ -4,6 +4,7 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod agbox;
+pub mod audit;
 pub mod errors;
 pub mod events;
 pub mod exec;

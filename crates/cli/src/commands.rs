@@ -1,5 +1,6 @@
 //! One module per command; those that change the state of sandboxes share one.
 
+pub(crate) mod audit;
 pub(crate) mod change;
 pub(crate) mod create;
 pub(crate) mod doctor;

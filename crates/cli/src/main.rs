@@ -58,6 +58,8 @@ enum Command {
     Image(commands::image::Image),
     /// Create, list and revoke API keys.
     Key(commands::key::Key),
+    /// Show, export and verify who was given which access.
+    Audit(commands::audit::Audit),
     /// Give out tokens that open one sandbox for a few minutes.
     Token(commands::token::Token),
     /// Say what this machine can do, what is missing, and the fix.
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Logs(logs) => logs.run(),
         Command::Image(image) => image.run(),
         Command::Key(key) => key.run(),
+        Command::Audit(audit) => audit.run(),
         Command::Token(token) => token.run(),
         Command::Doctor(doctor) => doctor.run(),
     };

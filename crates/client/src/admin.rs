@@ -3,6 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use api::{
+    audit::AuditPage,
     keys::{Actor, ActorKind, CreateKey, CreatedKey, Key, KeyList, KeyRole},
     tokens::{MintToken, MintedToken, RotatedKey, TokenFormat},
 };
@@ -40,6 +41,8 @@ pub struct NewKey {
     pub role: String,
     /// The id of the program that acts with it; without one it is a human's.
     pub agent: Option<String>,
+    /// The id of the human who acts with it; without one it is the key's name.
+    pub human: Option<String>,
 }
 
 /// What a token of a sandbox is to be.
@@ -57,6 +60,15 @@ pub struct NewToken {
     pub agent: Option<String>,
     /// Whether it is to be a text that says nothing by itself, whatever tokens are otherwise.
     pub is_opaque: bool,
+}
+
+/// A part of the audit log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditPart {
+    /// Records as they are exported: each a line of JSON.
+    pub lines: Vec<String>,
+    /// Where to go on; none at the end. A part may be empty and yet not be the last.
+    pub next: Option<String>,
 }
 
 impl NewToken {
@@ -78,7 +90,10 @@ impl NewKey {
             name: self.name,
             tenant: self.tenant,
             role: Some(KeyRole::named(&self.role).ok_or(ClientError::Role)?),
-            actor: self.agent.map(|id| Actor { kind: ActorKind::Agent, id }),
+            actor: self
+                .agent
+                .map(|id| Actor { kind: ActorKind::Agent, id })
+                .or(self.human.map(|id| Actor { kind: ActorKind::Human, id })),
         })
     }
 }
@@ -121,6 +136,17 @@ impl Admin {
         serde_json::from_slice(&answer).map_err(ClientError::Answer)
     }
 
+    /// Returns a part of the audit log: that which these parameters of the route ask for.
+    pub async fn audit(&self, wanted: &[(&str, String)]) -> Result<AuditPart, ClientError> {
+        let query: Vec<String> =
+            wanted.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
+        let path = format!("/v1/audit?{}", query.join("&"));
+        let answer = self.ask(Method::GET, &path, Vec::new()).await?;
+        let page: AuditPage = serde_json::from_slice(&answer).map_err(ClientError::Answer)?;
+        let lines = page.records.iter().map(serde_json::to_string).collect::<Result<_, _>>();
+        Ok(AuditPart { lines: lines.map_err(ClientError::Answer)?, next: page.next_cursor })
+    }
+
     /// Sends one request on a connection of its own; returns the body of a success.
     async fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Bytes, ClientError> {
         let stream = TokioIo::new(self.address.connect(Protocol::Http).await?);
@@ -155,11 +181,14 @@ impl Admin {
     }
 }
 
-/// Writes a name as one part of a path.
-fn escaped(name: &str) -> String {
-    let escape = |byte| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => char::from(byte).to_string(),
-        other => format!("%{other:02X}"),
-    };
-    name.bytes().map(escape).collect()
+/// Writes a text as a part of a URL.
+fn escaped(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' => {
+                char::from(byte).to_string()
+            }
+            other => format!("%{other:02X}"),
+        })
+        .collect()
 }

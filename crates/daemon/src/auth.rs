@@ -11,7 +11,10 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, HeaderName, Uri, header::AUTHORIZATION, request::Parts},
 };
-use model::actor::Actor;
+use model::{
+    actor::Actor,
+    audit::{Action, Entry, Outcome},
+};
 use store::{
     Store, StoreError,
     keys::{ApiKey, KeyHash, KeyId, Revocation, Role},
@@ -20,7 +23,7 @@ use store::{
 use tokio::sync::watch;
 
 use crate::{
-    clock,
+    audit, clock,
     http::{App, problem::ApiError},
     keys::{NewKey, Secret},
 };
@@ -72,11 +75,28 @@ impl Keyring {
         Ok(Self { inner: Arc::new(Inner { store, valid: RwLock::new(valid) }) })
     }
 
-    /// Keeps a new key under this secret. It is valid when this returns.
+    /// Returns the store behind the keys, which is that of everything.
+    pub(crate) fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    /// Keeps a new key under this secret, for somebody on the machine itself. It is valid when this
+    /// returns.
     pub async fn create(&self, new: NewKey, secret: &Secret) -> Result<ApiKey, StoreError> {
+        self.create_by(new, secret, audit::local(Action::KeyCreate, "on the machine itself")).await
+    }
+
+    /// The same for whoever the entry says, and with it.
+    pub(crate) async fn create_by(
+        &self,
+        new: NewKey,
+        secret: &Secret,
+        entry: Entry,
+    ) -> Result<ApiKey, StoreError> {
         let key = new.into_key(secret, clock::now());
         let hash = secret.hash();
-        self.inner.store.create_key(key.clone(), hash).await?;
+        let entry = Entry { object: Some(key.id.0.clone()), ..entry };
+        self.inner.store.create_key_recorded(key.clone(), hash, entry).await?;
         self.with_valid(|valid| valid.insert(hash, Holder::new(key.clone())));
         tracing::info!(key = %key.id, role = ?key.role, tenant = key.tenant, "key created");
         Ok(key)
@@ -89,7 +109,25 @@ impl Keyring {
 
     /// Revokes a key. When this returns it opens nothing more, and what it had opened closes.
     pub async fn revoke(&self, id: KeyId) -> Result<Revocation, StoreError> {
-        let revocation = self.inner.store.revoke_key(id.clone(), clock::now()).await?;
+        let entry = audit::local(Action::KeyRevoke, "on the machine itself");
+        self.revoke_by(id.clone(), Entry { object: Some(id.0), ..entry }).await
+    }
+
+    /// The same for whoever the entry says, and with it. What takes a right away is done even if it
+    /// cannot be recorded.
+    pub(crate) async fn revoke_by(
+        &self,
+        id: KeyId,
+        entry: Entry,
+    ) -> Result<Revocation, StoreError> {
+        let (store, now) = (&self.inner.store, clock::now());
+        let revocation = match store.revoke_key_recorded(id.clone(), now, entry).await {
+            Err(StoreError::Audit { report }) => {
+                tracing::error!(key = %id, report, "a key is revoked without a record of it");
+                store.revoke_key(id.clone(), now).await?
+            }
+            answer => answer?,
+        };
         let removed: Vec<_> =
             self.with_valid(|valid| valid.extract_if(|_, holder| holder.key.id == id).collect());
         for (_, holder) in removed {
@@ -178,7 +216,12 @@ impl FromRequestParts<App> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         refuse_key_in_query(&parts.uri)?;
-        app.keyring.caller(&parts.headers).map_err(unauthenticated)
+        app.keyring.caller(&parts.headers).map_err(|reason| {
+            let error = unauthenticated(reason);
+            let entry = audit::entry(Action::Access, Outcome::Denied);
+            app.audit.note(audit::refused(entry, &error));
+            error
+        })
     }
 }
 
@@ -194,7 +237,9 @@ impl FromRequestParts<App> for Admin {
         match caller.0.key.role {
             Role::Admin => Ok(Self(caller)),
             Role::Broker | Role::User => {
-                Err(ApiError::new(ErrorCode::Forbidden, "this takes a key with the role admin"))
+                let message = "this takes a key with the role admin";
+                let entry = audit::by(&caller, Action::Access);
+                app.audit.refusal(&entry, Err(ApiError::new(ErrorCode::Forbidden, message)))
             }
         }
     }

@@ -42,6 +42,11 @@ pub(crate) fn text(time: SystemTime) -> String {
     format!("{timestamp:.3}")
 }
 
+/// Writes a time that is given in milliseconds since 1970.
+pub fn text_of_millis(millis: i64) -> String {
+    text(model::units::Timestamp::from_millis(millis).into())
+}
+
 /// Returns by how many milliseconds a client's timestamp is behind a time of ours, if it names
 /// an instant at all.
 pub(crate) fn skew_ms(client: &str, now: SystemTime) -> Option<i64> {

@@ -1,11 +1,13 @@
 //! The routes over HTTP, and what they share.
 
+mod audit;
 mod boxes;
 mod form;
 mod health;
 mod keys;
 mod oauth;
 pub(crate) mod problem;
+pub(crate) mod request;
 mod sessions;
 mod strict;
 mod threads;
@@ -19,6 +21,7 @@ use engine::{sandboxes::Sandboxes, sessions::Sessions, tasks::Tasks};
 use tokio::sync::watch;
 
 use crate::{
+    audit::Audit,
     auth::{Caller, Keyring},
     dataplane::{
         self,
@@ -41,6 +44,7 @@ const MAX_BODY: usize = 64 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     pub(crate) keyring: Keyring,
+    pub(crate) audit: Audit,
     pub(crate) executor: Executor,
     pub(crate) settings: Arc<Settings>,
     pub(crate) origins: Arc<Origins>,
@@ -60,6 +64,7 @@ impl App {
     /// Returns what rights to sandboxes are checked with, if there are any.
     pub(crate) fn plane(&self) -> Option<Plane> {
         Some(Plane {
+            audit: self.audit.clone(),
             sandboxes: self.sandboxes.clone()?,
             tokens: self.tokens.clone()?,
             sessions: self.sessions.clone()?,
@@ -81,6 +86,7 @@ impl App {
 
 pub(crate) fn router(app: App) -> Router {
     Router::new()
+        .merge(audit::router())
         .merge(boxes::router())
         .merge(health::router())
         .merge(keys::router())
@@ -96,5 +102,6 @@ pub(crate) fn router(app: App) -> Router {
         })
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(app.clone(), previews::divert))
+        .layer(middleware::from_fn(request::number))
         .with_state(app)
 }

@@ -250,19 +250,25 @@ impl Offline {
         Ok(Self { keyring, store, _lock: lock })
     }
 
-    /// Creates a key, a human's unless an agent is named; answers as the admin route does.
+    /// Creates a key, that of a human of its name unless somebody else is named by type and id;
+    /// answers as the admin route does.
     pub async fn create(
         &self,
         name: &str,
         role: &str,
         tenant: Option<&str>,
-        agent: Option<&str>,
+        actor: Option<(&str, &str)>,
     ) -> Result<CreatedKey, KeyError> {
+        let actor = actor.map(|(kind, id)| {
+            let kind =
+                if kind == "agent" { wire::ActorKind::Agent } else { wire::ActorKind::Human };
+            wire::Actor { kind, id: id.to_owned() }
+        });
         let request = CreateKey {
             name: name.to_owned(),
             tenant: tenant.map(str::to_owned),
             role: Some(KeyRole::named(role).ok_or(KeyError::Role)?),
-            actor: agent.map(|id| wire::Actor { kind: wire::ActorKind::Agent, id: id.to_owned() }),
+            actor,
         };
         let secret = Secret::random()?;
         let key = self.keyring.create(NewKey::asked_for(request)?, &secret).await?;
@@ -343,7 +349,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let offline = Offline::open(data.path()).await.unwrap();
         assert!(matches!(Offline::open(data.path()).await, Err(KeyError::Lock(_))));
-        let created = offline.create("ci", "user", None, Some("robot")).await.unwrap();
+        let created = offline.create("ci", "user", None, Some(("agent", "robot"))).await.unwrap();
         offline.revoke(&created.key.id).await.unwrap();
         offline.revoke(&created.key.id).await.unwrap();
         assert!(matches!(offline.revoke("key_0").await, Err(KeyError::NoSuchKey)));

@@ -2,6 +2,7 @@
 //!
 //! Decides nothing about an execution or a sandbox: that is `model`, carried out by `engine`.
 
+pub mod audit;
 pub mod auth;
 pub mod clock;
 pub mod config;

@@ -40,6 +40,7 @@ use sniff::{Version, sniff};
 use spare::Spare;
 
 use crate::{
+    audit::Audit,
     auth::Keyring,
     dataplane::{ports, previews::Previews},
     executor::Executor,
@@ -144,8 +145,12 @@ pub async fn serve(
     let tasks = Tasks::default();
     let settings = Arc::new(settings);
     let Lifecycle { sandboxes, tokens: signer, sessions, socket } = lifecycle;
+    // Apart from the others, so that what they note at their end is kept too.
+    let keeping = Tasks::default();
+    let audit = Audit::open(keyring.store().clone(), &keeping);
     let app = App {
         keyring,
+        audit: audit.clone(),
         executor: executor.into(),
         origins: Arc::new(Origins::new(own_origins(&listener, &settings))),
         metrics: Metrics::new(),
@@ -162,7 +167,7 @@ pub async fn serve(
     if let Some(tokens) = app.tokens.clone() {
         tasks.start("ends of tokens", follow(tokens, phase.clone()));
     }
-    let surface = Surface::new(sandboxes, tasks.clone(), phase.clone());
+    let surface = Surface::new(sandboxes, tasks.clone(), phase.clone(), audit.clone());
     let host_paths = HostPaths::Below(settings.host_paths.clone());
     let grpc = Grpc::new(app.keyring.clone(), host_paths, surface).await;
     if let Some(socket) = socket {
@@ -208,13 +213,13 @@ pub async fn serve(
     drop(listener);
     tracing::info!(drain = ?settings.drain, "shutting down");
     set_phase.send_replace(Phase::Draining);
-    if timeout(settings.drain, tasks.join()).await.is_ok() {
-        return;
+    if timeout(settings.drain, tasks.join()).await.is_err() {
+        set_phase.send_replace(Phase::Closing);
+        if timeout(LAST_WAIT, tasks.join()).await.is_err() {
+            tracing::warn!("some connections did not end in time");
+        }
     }
-    set_phase.send_replace(Phase::Closing);
-    if timeout(LAST_WAIT, tasks.join()).await.is_err() {
-        tracing::warn!("some connections did not end in time");
-    }
+    audit.close().await;
 }
 
 /// Takes note of what others do to tokens, until nothing new is taken.

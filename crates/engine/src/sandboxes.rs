@@ -40,13 +40,14 @@ use std::{
 
 use isolate::sandbox::{folder, sandbox_of};
 use model::{
+    audit::Entry,
     event::Sequence,
     exec::Exec,
     ids::{Alias, ExecId, NodeId, SandboxId, Tenant},
     life::{EndCause, SuspendReason},
     sandbox::{Request, Sandbox, WhenStopped},
     spec::{ExecSpec, SandboxSpec},
-    transition::{Answer, Creation, Transition},
+    transition::{Answer, Transition},
     units::ByteSize,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -61,7 +62,7 @@ use crate::{
     tasks::Tasks,
 };
 use actor::{Actor, Ask, Contact, Wish};
-use creating::{Creating, Record};
+use creating::Record;
 pub use error::SandboxError;
 pub use events::{EventStream, News};
 use feeds::Feeds;
@@ -71,7 +72,7 @@ pub(crate) use machine::Machine;
 use outputs::Outputs;
 pub use paths::Caller;
 use shells::Painters;
-use stock::{Kind, Prepared, Stock};
+use stock::{Kind, Stock};
 pub use way::{ConnectError, Connection};
 
 /// What sandboxes on this node have in common.
@@ -238,6 +239,18 @@ impl Sandboxes {
         self.create_for(&Caller::nobody(), tenant, alias, spec).await
     }
 
+    /// The same, and the audit log has this entry, with the sandbox that it is about, if and only if
+    /// there is one.
+    pub async fn create_recorded(
+        &self,
+        tenant: &Tenant,
+        alias: Option<Alias>,
+        spec: SandboxSpec,
+        entry: Entry,
+    ) -> Result<Sandbox, SandboxError> {
+        self.accept(&Caller::nobody(), tenant, alias, spec, Record::Recorded(Box::new(entry))).await
+    }
+
     /// Accepts a new sandbox, with the paths of the machine that this caller may have.
     pub async fn create_for(
         &self,
@@ -246,48 +259,19 @@ impl Sandboxes {
         alias: Option<Alias>,
         spec: SandboxSpec,
     ) -> Result<Sandbox, SandboxError> {
-        self.create_as(caller, tenant, alias, spec, Record::Alone).await
+        self.accept(caller, tenant, alias, spec, Record::Alone).await
     }
 
-    async fn create_as(
+    /// Accepts a new sandbox, with these paths, and with an entry in the audit log.
+    pub async fn create_recorded_for(
         &self,
         caller: &Caller,
         tenant: &Tenant,
         alias: Option<Alias>,
-        mut spec: SandboxSpec,
-        record: Record,
+        spec: SandboxSpec,
+        entry: Entry,
     ) -> Result<Sandbox, SandboxError> {
-        let shared = &self.shared;
-        shared.machine.check(&spec).await?;
-        command::check_main(&spec)?;
-        companions::check(&spec)?;
-        let opened = paths::images_of(caller, &spec);
-        materials::check(&shared.images, &spec, &opened)?;
-        let prepared = shared.stock.take(Kind::of(&spec));
-        let id = match &prepared {
-            Some(Prepared { id, .. }) => id.clone(),
-            None => SandboxId::from_random(random()?),
-        };
-        let has_paths = paths::has_paths(&spec) || !opened.is_empty();
-        if has_paths
-            && let Err(error) = paths::grant(shared.machine.spawner(), caller, &id, &mut spec).await
-        {
-            shared.stock.give_back(prepared);
-            return Err(error);
-        }
-        let node = shared.settings.node.clone();
-        let creation = Creation::new(id.clone(), tenant.clone(), alias, node, spec, clock::now());
-        let creation = materials::with_nothing_to_gather(creation);
-        let creating =
-            Creating { shared: Arc::clone(shared), creation, record, prepared, has_paths };
-        // Whoever asks may go away: what was begun is not left halfway.
-        let (answer, accepted) = oneshot::channel();
-        shared.tasks.start("creation of a sandbox", async move {
-            // Whoever has gone away needs no answer.
-            let _ = answer.send(creating.accept().await);
-        });
-        let gone = |_| SandboxError::Unavailable("the server ends".to_owned());
-        accepted.await.map_err(gone)?
+        self.accept(caller, tenant, alias, spec, Record::Recorded(Box::new(entry))).await
     }
 
     /// Returns the sandbox of this tenant that has this alias or id, deleted or not.

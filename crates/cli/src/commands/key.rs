@@ -18,6 +18,7 @@ use crate::{
 #[command(after_help = "Examples:
   ringfence key create laptop
   ringfence key create ci --role admin --json
+  ringfence key create crawler --tenant acme --agent crawler-1
   ringfence key list
   ringfence key revoke key_0123456789abcdef")]
 pub(crate) struct Key {
@@ -43,8 +44,11 @@ enum Action {
         #[arg(long)]
         tenant: Option<String>,
         /// The program that acts with it, if it is not a human's
-        #[arg(long)]
+        #[arg(long, conflicts_with = "human")]
         agent: Option<String>,
+        /// The human who acts with it; without one, whoever has its name
+        #[arg(long)]
+        human: Option<String>,
     },
     /// List all keys
     List,
@@ -81,8 +85,9 @@ impl Key {
 
     async fn online(&self, admin: &Admin) -> anyhow::Result<Value> {
         Ok(match &self.action {
-            Action::Create { name, role, tenant, agent } => {
+            Action::Create { name, role, tenant, agent, human } => {
                 let new = NewKey {
+                    human: human.clone(),
                     name: name.clone(),
                     tenant: tenant.clone(),
                     role: role.clone(),
@@ -100,8 +105,13 @@ impl Key {
 
     async fn offline(&self, offline: &Offline) -> anyhow::Result<Value> {
         Ok(match &self.action {
-            Action::Create { name, role, tenant, agent } => {
-                let created = offline.create(name, role, tenant.as_deref(), agent.as_deref());
+            Action::Create { name, role, tenant, agent, human } => {
+                let actor = match (agent, human) {
+                    (Some(agent), _) => Some(("agent", agent.as_str())),
+                    (None, Some(human)) => Some(("human", human.as_str())),
+                    (None, None) => None,
+                };
+                let created = offline.create(name, role, tenant.as_deref(), actor);
                 serde_json::to_value(created.await?)?
             }
             Action::List => json!({ "keys": offline.list().await? }),
@@ -125,8 +135,10 @@ impl Key {
                 say(text(&done["secret"]))?;
             }
             Action::List => {
-                say(&row(["ID", "ENDS IN", "ROLE", "TENANT", "STATE", "NAME"]))?;
+                say(&row(["ID", "ENDS IN", "ROLE", "TENANT", "STATE", "ACTOR", "NAME"]))?;
                 for key in done["keys"].as_array().into_iter().flatten() {
+                    let actor = &key["actor"];
+                    let actor = format!("{}:{}", text(&actor["type"]), text(&actor["id"]));
                     let state = if key["revoked_at"].is_null() { "valid" } else { "revoked" };
                     say(&row([
                         text(&key["id"]),
@@ -134,6 +146,7 @@ impl Key {
                         text(&key["role"]),
                         text(&key["tenant"]),
                         state,
+                        &actor,
                         text(&key["name"]),
                     ]))?;
                 }
@@ -148,7 +161,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn row(cells: [&str; 6]) -> String {
-    let [id, ends_in, role, tenant, state, name] = cells;
-    format!("{id:<22}{ends_in:<9}{role:<8}{tenant:<14}{state:<9}{name}")
+fn row(cells: [&str; 7]) -> String {
+    let [id, ends_in, role, tenant, state, actor, name] = cells;
+    format!("{id:<22}{ends_in:<9}{role:<8}{tenant:<14}{state:<9}{actor:<18} {name}")
 }

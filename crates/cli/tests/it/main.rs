@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on is red")]
 
 mod agbox;
+mod audit;
 mod command;
 mod descriptors;
 mod faults;

@@ -14,6 +14,7 @@ use engine::{
 };
 use model::{
     actor::Actor,
+    audit::{Action, Entry, Outcome},
     capability::{Capabilities, Capability},
     ids::{SandboxId, Tenant},
     reach::Reach,
@@ -24,9 +25,10 @@ use tokio::{select, sync::watch};
 
 use super::refusal::Refusal;
 use crate::{
+    audit::{self, Audit},
     auth::{Caller, Keyring},
     clock,
-    http::{App, problem::ApiError},
+    http::{App, problem::ApiError, request},
     to_wire,
     tokens::{FindError, Held, Tokens},
 };
@@ -41,6 +43,9 @@ pub struct Access(Arc<Right>);
 #[derive(Debug)]
 struct Right {
     sandboxes: Sandboxes,
+    audit: Audit,
+    /// The request that it came with.
+    request: Option<String>,
     sandbox: SandboxId,
     tenant: Tenant,
     actor: Actor,
@@ -102,13 +107,50 @@ impl Access {
         }
     }
 
+    /// Has it recorded that this right was used. What for is said by names, never by content.
+    pub(crate) fn note(&self, action: Action, object: Option<&str>, reason: Option<&str>) {
+        self.0.audit.note(Entry {
+            object: object.map(str::to_owned),
+            reason: reason.map(str::to_owned),
+            ..self.entry(action)
+        });
+    }
+
+    fn entry(&self, action: Action) -> Entry {
+        let right = &*self.0;
+        let (jti, session) = match &right.proof {
+            Proof::Token { held, .. } => {
+                (Some(held.claims().id.clone()), held.claims().thread.clone())
+            }
+            Proof::Key(_) => (None, None),
+        };
+        Entry {
+            request: right.request.clone(),
+            actor: Some(right.actor.clone()),
+            key: Some(self.key_id().to_owned()),
+            tenant: Some(right.tenant.to_string()),
+            sandbox: Some(right.sandbox.to_string()),
+            scope: session.map(|thread| format!("thread:{thread}")),
+            jti,
+            ..audit::entry(action, Outcome::Granted)
+        }
+    }
+
+    /// Tells whether it was shown by a key, which every use of is recorded.
+    pub(super) fn is_by_key(&self) -> bool {
+        matches!(self.0.proof, Proof::Key(_))
+    }
+
     pub fn capabilities(&self) -> Capabilities {
         self.0.capabilities
     }
 
     /// Checks a capability beyond what the route needs.
     pub fn require(&self, needed: Capability) -> Result<(), Refusal> {
-        require(self.0.capabilities, Some(needed))
+        let required = require(self.0.capabilities, Some(needed));
+        required.inspect_err(|refusal| {
+            self.0.audit.note(denied(self.entry(Action::Access), refusal));
+        })
     }
 
     /// Returns which files may be used.
@@ -250,6 +292,7 @@ fn no_gate() -> ApiError {
 /// What rights are checked with. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Plane {
+    pub(crate) audit: Audit,
     pub(crate) sandboxes: Sandboxes,
     pub(crate) tokens: Tokens,
     pub(crate) keyring: Keyring,
@@ -282,6 +325,8 @@ impl Plane {
         self.tokens.held(token).await.map_err(|error| match error {
             FindError::NotGenuine(reason) => {
                 tracing::debug!(%reason, "a token is not genuine");
+                let entry = audit::entry(Action::Access, Outcome::Denied);
+                self.audit.note(Entry { reason: Some(reason.to_string()), ..entry });
                 Refusal::Invalid
             }
             FindError::Store(error) => Refusal::Unclear(error.into()),
@@ -294,6 +339,31 @@ impl Plane {
         sandbox: &SandboxId,
         needed: Option<Capability>,
     ) -> Result<Access, Refusal> {
+        let checked = self.check(&held, sandbox, needed).await;
+        let (tenant, over) = checked.inspect_err(|refusal| {
+            self.audit.note(denied(shown_by(held.claims()), refusal));
+        })?;
+        let claims = held.claims();
+        Ok(Access(Arc::new(Right {
+            sandboxes: self.sandboxes.clone(),
+            audit: self.audit.clone(),
+            request: request::id(),
+            sandbox: sandbox.clone(),
+            tenant,
+            actor: claims.actor.clone(),
+            capabilities: claims.capabilities,
+            reach: claims.reach.clone(),
+            proof: Proof::Token { held: Box::new(held), over },
+        })))
+    }
+
+    /// Checks what a genuine token says.
+    async fn check(
+        &self,
+        held: &Held,
+        sandbox: &SandboxId,
+        needed: Option<Capability>,
+    ) -> Result<(Tenant, Option<watch::Receiver<bool>>), Refusal> {
         let claims = held.claims();
         let (generation, over) = self.generation_of(sandbox, claims);
         let checked = claims.check(clock::timestamp(), sandbox, generation).inspect_err(
@@ -311,20 +381,11 @@ impl Plane {
             return Err(self.superseded(sandbox).await);
         }
         require(claims.capabilities, needed)?;
-        let tenant = match self.owner(sandbox).await {
+        match self.owner(sandbox).await {
             // The token is good, and what it is for may have been replaced.
-            Err(Refusal::NotFound) => return Err(self.replaced(sandbox).await),
-            owner => owner?,
-        };
-        Ok(Access(Arc::new(Right {
-            sandboxes: self.sandboxes.clone(),
-            sandbox: sandbox.clone(),
-            tenant,
-            actor: claims.actor.clone(),
-            capabilities: claims.capabilities,
-            reach: claims.reach.clone(),
-            proof: Proof::Token { held: Box::new(held), over },
-        })))
+            Err(Refusal::NotFound) => Err(self.replaced(sandbox).await),
+            owner => Ok((owner?, over)),
+        }
     }
 
     /// Checks an API key for a request to this sandbox.
@@ -334,17 +395,21 @@ impl Plane {
         sandbox: Option<&SandboxId>,
         needed: Option<Capability>,
     ) -> Result<Access, Refusal> {
-        let caller = self.keyring.holder(key).map_err(|_reason| Refusal::Invalid)?;
-        let sandbox = sandbox.ok_or(Refusal::NotFound)?;
-        let tenant = self.owner(sandbox).await?;
-        if tenant.as_str() != caller.tenant() {
-            return Err(Refusal::NotFound);
-        }
+        let caller = self.keyring.holder(key).map_err(|_reason| {
+            self.audit
+                .note(denied(audit::entry(Action::Access, Outcome::Denied), &Refusal::Invalid));
+            Refusal::Invalid
+        })?;
         let actor = caller.actor().clone();
         let capabilities = Capabilities::usual(actor.kind);
-        require(capabilities, needed)?;
+        let checked = self.check_key(&caller, capabilities, sandbox, needed).await;
+        let (sandbox, tenant) = checked.inspect_err(|refusal| {
+            self.audit.note(denied(audit::by(&caller, Action::Access), refusal));
+        })?;
         Ok(Access(Arc::new(Right {
             sandboxes: self.sandboxes.clone(),
+            audit: self.audit.clone(),
+            request: request::id(),
             sandbox: sandbox.clone(),
             tenant,
             actor,
@@ -399,10 +464,45 @@ impl Plane {
         }
     }
 
+    async fn check_key<'a>(
+        &self,
+        caller: &Caller,
+        held: Capabilities,
+        sandbox: Option<&'a SandboxId>,
+        needed: Option<Capability>,
+    ) -> Result<(&'a SandboxId, Tenant), Refusal> {
+        let sandbox = sandbox.ok_or(Refusal::NotFound)?;
+        let tenant = self.owner(sandbox).await?;
+        if tenant.as_str() != caller.tenant() {
+            return Err(Refusal::NotFound);
+        }
+        require(held, needed)?;
+        Ok((sandbox, tenant))
+    }
+
     async fn owner(&self, sandbox: &SandboxId) -> Result<Tenant, Refusal> {
         let owner = self.sandboxes.owner(sandbox).await.map_err(Refusal::Unclear)?;
         owner.ok_or(Refusal::NotFound)
     }
+}
+
+/// Returns the entry of a request with a genuine token.
+fn shown_by(claims: &Claims) -> Entry {
+    Entry {
+        actor: Some(claims.actor.clone()),
+        key: Some(claims.key.clone()),
+        sandbox: Some(claims.sandbox.to_string()),
+        jti: Some(claims.id.clone()),
+        ..audit::entry(Action::Access, Outcome::Denied)
+    }
+}
+
+fn denied(entry: Entry, refusal: &Refusal) -> Entry {
+    let outcome = match refusal {
+        Refusal::Unclear(_) => Outcome::Failed,
+        _ => Outcome::Denied,
+    };
+    Entry { outcome, reason: Some(refusal.reason().into_owned()), ..entry }
 }
 
 fn require(held: Capabilities, needed: Option<Capability>) -> Result<(), Refusal> {

@@ -9,9 +9,13 @@ mod once;
 mod socket;
 pub(super) mod to_wire;
 
-use model::capability::Capability;
+use engine::sandboxes::attach::Attached;
+use model::{audit::Action, capability::Capability};
 
-use super::routes::{Body, Method, Needs, Route, Routes, Spelling};
+use super::{
+    access::Access,
+    routes::{Body, Method, Needs, Route, Routes, Spelling},
+};
 
 pub(super) fn routes() -> Routes {
     use Method::{Delete, Get, Post, Socket};
@@ -37,4 +41,9 @@ pub(super) fn routes() -> Routes {
         .with(route(LangSmith, Socket, "/execute/ws", process), socket::langsmith)
         .with(route(LangSmith, Post, "/execute/stream/start", process), events::start)
         .with(route(LangSmith, Post, "/execute/stream/resume", process), events::resume)
+}
+
+/// Has it recorded who started a command. What it is, is the user's business.
+fn note(access: &Access, attached: &Attached) {
+    access.note(Action::ExecStart, Some(attached.id().as_str()), None);
 }

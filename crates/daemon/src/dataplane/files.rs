@@ -13,7 +13,7 @@ mod watch;
 
 use axum::http::Uri;
 use engine::sandboxes::files::Files;
-use model::{capability::Capability, sandbox::WhenStopped};
+use model::{audit::Action, capability::Capability, sandbox::WhenStopped};
 
 use super::{
     access::Access,
@@ -71,6 +71,7 @@ fn parameters(uri: &Uri, known: &[&str]) -> Result<place::Parameters, ApiError> 
 
 /// Says who has changed a file. Which one it was is the user's business.
 fn note(access: &Access, what: &'static str) {
+    access.note(Action::FileWrite, None, Some(what));
     tracing::info!(
         sandbox = %access.sandbox(), credential = access.credential_id(), what, "files changed"
     );

@@ -5,7 +5,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use model::ids::SandboxId;
+use model::{audit::Action, ids::SandboxId};
 
 use super::{
     access::{Plane, Unproven},
@@ -62,6 +62,9 @@ impl Gate {
         // Not the path that was asked for: names of files are the user's own.
         let (credential, route) = (access.credential_id(), self.path);
         tracing::debug!(%sandbox, credential, route, "let in");
+        if access.is_by_key() {
+            access.note(Action::Access, Some(route), None);
+        }
         match least {
             Some(least) => {
                 let unproven = Unproven::new(self.plane.clone(), sandbox, least, Some(access));

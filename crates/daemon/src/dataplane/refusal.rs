@@ -74,6 +74,20 @@ impl Refusal {
         }
     }
 
+    /// Returns what the audit log says, which may be more than whoever is refused is told.
+    pub(super) fn reason(&self) -> Cow<'static, str> {
+        match self {
+            Self::Missing => "no credential".into(),
+            Self::Invalid => "not valid".into(),
+            Self::OtherSandbox => "of another sandbox".into(),
+            Self::Expired => "expired".into(),
+            Self::Superseded(_) => "of a sandbox that was replaced".into(),
+            Self::Denied(capability) => format!("without {capability}").into(),
+            Self::NotFound => "no such sandbox".into(),
+            Self::Unclear(_) => "cannot be told".into(),
+        }
+    }
+
     /// Returns the code with which a WebSocket is closed that has been opened already.
     pub fn close_code(&self) -> u16 {
         match self {

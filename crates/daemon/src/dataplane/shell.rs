@@ -9,7 +9,9 @@ use axum::{
     response::Response,
 };
 use engine::sandboxes::{SandboxError, shells::Shell};
-use model::{capability::Capability, ids::ShellName, sandbox::WhenStopped, spec::TerminalSize};
+use model::{
+    audit::Action, capability::Capability, ids::ShellName, sandbox::WhenStopped, spec::TerminalSize,
+};
 
 use super::{
     access::{Access, Unproven},
@@ -60,6 +62,8 @@ async fn serve(app: &App, unproven: Unproven, socket: &mut Socket) -> Result<End
     let words = Words::session(start.encoding.unwrap_or_default());
     match enter(session.access(), &start).await {
         Ok(shell) => {
+            let exec = shell.attached.id().to_string();
+            session.access().note(Action::ShellOpen, Some(&exec), None);
             session.watches(&shell.attached);
             let how = (words, start.stdout_offset);
             Ok(Conversation::run_shell(app, shell, how, then, socket, &mut session).await)

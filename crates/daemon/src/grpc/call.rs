@@ -12,7 +12,11 @@ use axum::{
     http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE},
 };
 use engine::sandboxes::{Caller, Sandboxes};
-use model::ids::Tenant;
+use model::{
+    actor::Actor,
+    audit::{Action, Entry, Outcome},
+    ids::Tenant,
+};
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
@@ -26,7 +30,7 @@ use super::{
     service::Surface,
     spec::{HostPaths, Origin},
 };
-use crate::auth::Keyring;
+use crate::{audit, auth::Keyring};
 
 /// No call takes longer, whatever its deadline says; a stream goes on for as long as it likes.
 const MAX_CALL: Duration = Duration::from_mins(1);
@@ -50,8 +54,23 @@ pub(crate) struct Who {
     pub(crate) caller: Caller,
     /// Whether he may take away what all tenants use.
     pub(crate) is_admin: bool,
+    pub(crate) actor: Actor,
+    /// The key that was shown; whoever is on the machine itself needs none.
+    pub(crate) key: Option<String>,
     /// Turns true when he may not go on; nobody takes that from who is on the machine itself.
     pub(crate) revoked: Option<watch::Receiver<bool>>,
+}
+
+impl Who {
+    /// Returns the entry of something that is done by him.
+    pub(crate) fn entry(&self, action: Action) -> Entry {
+        Entry {
+            actor: Some(self.actor.clone()),
+            key: self.key.clone(),
+            tenant: Some(self.tenant.to_string()),
+            ..audit::entry(action, Outcome::Granted)
+        }
+    }
 }
 
 /// How a connection came in.
@@ -151,7 +170,8 @@ impl Grpc {
                 let origin = Origin { home: None, host_paths: self.host_paths.clone() };
                 let stranger = self.host_paths.stranger();
                 let (is_admin, revoked) = (caller.is_admin(), Some(caller.revoked()));
-                Ok(Who { tenant, origin, caller: stranger, is_admin, revoked })
+                let (actor, key) = (caller.actor().clone(), Some(caller.key_id().0.clone()));
+                Ok(Who { tenant, origin, caller: stranger, is_admin, actor, key, revoked })
             }
         }
     }

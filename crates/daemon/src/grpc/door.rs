@@ -13,6 +13,7 @@ use std::{
 
 use engine::{sandboxes::Caller, tasks::Tasks};
 use hyper::service::service_fn;
+use model::actor::{Actor, ActorKind};
 use tokio::{
     net::{UnixListener, UnixStream},
     select,
@@ -177,7 +178,9 @@ impl Door {
             Ok(_) | Err(_) => (grpc.host_paths().clone(), grpc.host_paths().stranger()),
         };
         let origin = Origin { home, host_paths };
-        Entrance::Socket(Who { tenant, origin, caller, is_admin: true, revoked: None })
+        let actor = Actor { kind: ActorKind::Human, id: format!("uid:{user}") };
+        let (is_admin, key, revoked) = (true, None, None);
+        Entrance::Socket(Who { tenant, origin, caller, is_admin, actor, key, revoked })
     }
 }
 

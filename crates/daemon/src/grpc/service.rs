@@ -14,6 +14,7 @@ use engine::{
     tasks::Tasks,
 };
 use model::{
+    audit::{Action, Entry, Outcome},
     ids::{ExecId, Tenant},
     life::{EndCause, Standing},
     sandbox::{Sandbox, WhenStopped},
@@ -31,7 +32,7 @@ use super::{
     images::ImageSurface,
     spec, to_wire,
 };
-use crate::{auth::Keyring, serve::Phase};
+use crate::{audit::Audit, auth::Keyring, serve::Phase};
 
 /// Changes that are under way at once.
 const MAX_CHANGES: usize = 1024;
@@ -46,6 +47,7 @@ pub(crate) struct Surface {
     sandboxes: Option<Sandboxes>,
     tasks: Tasks,
     phase: watch::Receiver<Phase>,
+    audit: Audit,
     /// Changes go on without their callers, so that their number needs a bound of its own.
     changes: Arc<Semaphore>,
 }
@@ -68,9 +70,14 @@ impl SandboxService for Surface {
         let (sandboxes, who, request) = self.take(request)?;
         let alias = from_wire::alias(&request.sandbox_id)?;
         let spec = spec::read(request.create_spec, &request.config_yaml, &who.origin)?;
-        let created =
-            async move { sandboxes.create_for(&who.caller, &who.tenant, alias, spec).await };
+        let entry = who.entry(Action::SandboxCreate);
+        let recorded = entry.clone();
+        let created = async move {
+            let Who { caller, tenant, .. } = &who;
+            sandboxes.create_recorded_for(caller, tenant, alias, spec, recorded).await
+        };
         let sandbox = self.carry_out(created).await?;
+        self.note_refusal(entry, &sandbox);
         let sandbox =
             sandbox.map_err(|error| of_sandbox(&error, &request.sandbox_id, About::Life))?;
         let sandbox = Some(to_wire::handle(&sandbox));
@@ -145,9 +152,16 @@ impl SandboxService for Surface {
     ) -> Answer<v1::AcceptedResponse> {
         let (sandboxes, who, v1::DeleteSandboxRequest { sandbox_id }) = self.take(request)?;
         let name = known_name(&sandbox_id)?.to_owned();
+        let entry = who.entry(Action::SandboxDelete);
+        let sandbox = sandboxes.get(&who.tenant, &name).await.ok();
+        let entry = Entry { sandbox: sandbox.map(|it| it.id.to_string()), ..entry };
         let deleted =
             async move { sandboxes.delete(&who.tenant, &name, EndCause::Requested).await };
         let taken = self.carry_out(deleted).await?;
+        self.note_refusal(entry.clone(), &taken);
+        if matches!(taken, Ok(Taken::Accepted)) {
+            self.audit.note(entry);
+        }
         taken.map_err(|error| of_sandbox(&error, &sandbox_id, About::Life))?;
         Ok(accepted())
     }
@@ -163,8 +177,13 @@ impl SandboxService for Surface {
             return Err(status(Reason::InvalidArgument, problem, &[("field", "label_selector")]));
         }
         let phases = Phases::Undeleted;
-        let filter = Filter { tenant: who.tenant, labels, phases, after: None, limit: PAGE };
+        let (tenant, who_deletes) = (who.tenant.clone(), who);
+        let filter = Filter { tenant, labels, phases, after: None, limit: PAGE };
         let chosen = list(&sandboxes, filter).await?;
+        for sandbox in &chosen {
+            let entry = who_deletes.entry(Action::SandboxDelete);
+            self.audit.note(Entry { sandbox: Some(sandbox.id.to_string()), ..entry });
+        }
         let deleted = self.carry_out(delete_all(sandboxes, chosen)).await?;
         let mut deleted_sandbox_ids =
             deleted.map_err(|error| of_sandbox(&error, "", About::Life))?;
@@ -248,8 +267,15 @@ impl Surface {
         sandboxes: Option<Sandboxes>,
         tasks: Tasks,
         phase: watch::Receiver<Phase>,
+        audit: Audit,
     ) -> Self {
-        Self { sandboxes, tasks, phase, changes: Arc::new(Semaphore::new(MAX_CHANGES)) }
+        Self { sandboxes, tasks, phase, audit, changes: Arc::new(Semaphore::new(MAX_CHANGES)) }
+    }
+
+    fn note_refusal<T>(&self, entry: Entry, answer: &Result<T, SandboxError>) {
+        if let Err(error) = answer {
+            self.audit.note(refused(entry, error));
+        }
     }
 
     /// Returns what answers whether calls can be made.
@@ -287,6 +313,20 @@ impl Surface {
         let failed = |_| status(Reason::Internal, "the server failed; its log says more", &[]);
         told.await.map_err(failed)
     }
+}
+
+/// Returns the entry of what was not done: refused for what was asked, or impossible for us.
+fn refused(entry: Entry, error: &SandboxError) -> Entry {
+    let outcome = match error {
+        SandboxError::Unavailable(_) | SandboxError::Store(_) => Outcome::Failed,
+        _ => Outcome::Denied,
+    };
+    let reason = match error {
+        // These may repeat what was asked for.
+        SandboxError::Invalid(_) | SandboxError::Image(_) => "not possible as asked".to_owned(),
+        error => error.to_string(),
+    };
+    Entry { outcome, reason: Some(reason), ..entry }
 }
 
 fn accepted() -> Response<v1::AcceptedResponse> {

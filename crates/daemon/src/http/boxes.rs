@@ -19,6 +19,7 @@ use axum::{
 };
 use engine::sandboxes::{SandboxError, Sandboxes};
 use model::{
+    audit::{Action, Entry},
     ids::Tenant,
     life::{EndCause, Phase},
     sandbox::Sandbox,
@@ -32,6 +33,7 @@ use super::{
     problem::{ApiError, Body},
 };
 use crate::{
+    audit,
     auth::Caller,
     dataplane::shape::{self, Shape},
 };
@@ -81,6 +83,12 @@ impl Mine {
             _ => Ok(sandbox),
         }
     }
+
+    /// Returns the entry of something that is done to a sandbox which was not deleted.
+    async fn about(&self, who: &Caller, action: Action, name: &str) -> Result<Entry, ApiError> {
+        let sandbox = self.find(name).await?.id;
+        Ok(Entry { sandbox: Some(sandbox.to_string()), ..audit::by(who, action) })
+    }
 }
 
 async fn create(
@@ -92,7 +100,9 @@ async fn create(
     let name = from_wire::name(asked.name.as_deref())?;
     let spec = from_wire::spec(&asked, app.settings.sessions_image.as_deref())?;
     let within = from_wire::within(asked.timeout, READY_WITHIN)?.min(LONGEST);
-    let created = mine.sandboxes.create(&mine.tenant, Some(name), spec).await?;
+    let entry = audit::by(&caller, Action::SandboxCreate);
+    let created = mine.sandboxes.create_recorded(&mine.tenant, Some(name), spec, entry.clone());
+    let created = app.audit.refusal(&entry, created.await)?;
     if !asked.wait_for_ready {
         return Ok((StatusCode::CREATED, Json(to_wire::shown(&created, &app.base_url))));
     }
@@ -167,8 +177,9 @@ async fn start(
     Path(name): Path<String>,
 ) -> Result<Json<SandboxBox>, ApiError> {
     let mine = Mine::of(&app, &caller)?;
-    mine.find(&name).await?;
-    mine.sandboxes.resume(&mine.tenant, &name).await?;
+    let entry = mine.about(&caller, Action::SandboxResume, &name).await?;
+    app.audit.refusal(&entry, mine.sandboxes.resume(&mine.tenant, &name).await)?;
+    app.audit.note(entry);
     Ok(Json(to_wire::shown(&mine.find(&name).await?, &app.base_url)))
 }
 
@@ -178,8 +189,9 @@ async fn stop(
     Path(name): Path<String>,
 ) -> Result<Json<SandboxBox>, ApiError> {
     let mine = Mine::of(&app, &caller)?;
-    mine.find(&name).await?;
-    mine.sandboxes.stop(&mine.tenant, &name).await?;
+    let entry = mine.about(&caller, Action::SandboxStop, &name).await?;
+    app.audit.refusal(&entry, mine.sandboxes.stop(&mine.tenant, &name).await)?;
+    app.audit.note(entry);
     Ok(Json(to_wire::shown(&mine.find(&name).await?, &app.base_url)))
 }
 
@@ -189,7 +201,9 @@ async fn delete(
     Path(name): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     let mine = Mine::of(&app, &caller)?;
-    mine.find(&name).await?;
-    mine.sandboxes.delete(&mine.tenant, &name, EndCause::Requested).await?;
+    let entry = mine.about(&caller, Action::SandboxDelete, &name).await?;
+    let deleted = mine.sandboxes.delete(&mine.tenant, &name, EndCause::Requested).await;
+    app.audit.refusal(&entry, deleted)?;
+    app.audit.note(entry);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -10,6 +10,7 @@ use axum::{
     http::StatusCode,
     routing::{delete, get},
 };
+use model::audit::{Action, Entry};
 use store::keys::{KeyId, Revocation};
 
 use super::{
@@ -17,6 +18,7 @@ use super::{
     problem::{ApiError, Body},
 };
 use crate::{
+    audit,
     auth::Admin,
     keys::{NewKey, Secret},
     to_wire,
@@ -31,11 +33,14 @@ pub(super) fn router() -> Router<App> {
 /// Creates a key. This answer is the only place where its secret is shown.
 async fn create(
     State(app): State<App>,
-    _: Admin,
+    Admin(caller): Admin,
     Body(request): Body<CreateKey>,
 ) -> Result<(StatusCode, Json<CreatedKey>), ApiError> {
+    let entry = audit::by(&caller, Action::KeyCreate);
     let secret = Secret::random()?;
-    let key = app.keyring.create(NewKey::asked_for(request)?, &secret).await?;
+    let new = app.audit.refusal(&entry, NewKey::asked_for(request))?;
+    let created = app.keyring.create_by(new, &secret, entry.clone()).await;
+    let key = app.audit.refusal(&entry, created)?;
     let created = CreatedKey { key: to_wire::key(&key), secret: secret.reveal().to_owned() };
     Ok((StatusCode::CREATED, Json(created)))
 }
@@ -49,11 +54,16 @@ async fn list(State(app): State<App>, _: Admin) -> Result<Json<KeyList>, ApiErro
 /// Revokes a key. Doing it twice is doing it once.
 async fn revoke(
     State(app): State<App>,
-    _: Admin,
+    Admin(caller): Admin,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    match app.keyring.revoke(KeyId(id)).await? {
+    let entry = Entry { object: Some(id.clone()), ..audit::by(&caller, Action::KeyRevoke) };
+    let revoked = app.keyring.revoke_by(KeyId(id), entry.clone()).await;
+    match app.audit.refusal(&entry, revoked)? {
         Revocation::Done | Revocation::DoneBefore => Ok(StatusCode::NO_CONTENT),
-        Revocation::NoSuchKey => Err(ApiError::new(ErrorCode::NotFound, "there is no such key")),
+        Revocation::NoSuchKey => {
+            let missing = ApiError::new(ErrorCode::NotFound, "there is no such key");
+            app.audit.refusal(&entry, Err(missing))
+        }
     }
 }

@@ -19,7 +19,8 @@ use serde::de::DeserializeOwned;
 use store::StoreError;
 use tokio::time::timeout;
 
-use crate::keys::{KeyError, random_hex};
+use super::request;
+use crate::keys::KeyError;
 
 /// A refusal, as an answer.
 #[derive(Debug)]
@@ -78,7 +79,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let request_id = format!("req_{}", random_hex(8).unwrap_or_default());
+        let request_id = request::id_or_new();
         let code = self.code.wire_name();
         tracing::debug!(request_id, code, reason = %self.message, "request refused");
         let status = StatusCode::from_u16(self.code.http_status())
@@ -115,6 +116,7 @@ impl From<StoreError> for ApiError {
             StoreError::Full
             | StoreError::ReadOnly { .. }
             | StoreError::Commit { .. }
+            | StoreError::Audit { .. }
             | StoreError::Unreachable { .. }
             | StoreError::Closed => Self::new(ErrorCode::Unavailable, error.to_string()),
             other => Self::internal(&other),

@@ -11,6 +11,7 @@ use axum::{
     routing::{get, post},
 };
 use model::{
+    audit::Action,
     capability::{Asked, CapabilityError},
     ids::{SandboxId, Tenant},
     reach::{Reach, ReachError},
@@ -22,12 +23,13 @@ use super::{
     problem::{ApiError, Body},
 };
 use crate::{
+    audit,
     auth::{Admin, Caller},
     dataplane::{access::Plane, refusal::Refusal},
     from_wire, keys, to_wire,
     tokens::{
         SignError,
-        mint::{MintError, Wish, mint},
+        mint::{MintError, Minted, Wish, mint},
     },
 };
 
@@ -45,7 +47,14 @@ async fn give_out(
     Admin(caller): Admin,
     Body(request): Body<MintToken>,
 ) -> Result<(StatusCode, Json<MintedToken>), ApiError> {
-    let (plane, sandbox) = find(&app, &caller, &request.sandbox).await?;
+    let entry = audit::by(&caller, Action::TokenMint);
+    let minted = app.audit.refusal(&entry, make(&app, &caller, request).await)?;
+    app.audit.record(audit::granting(entry, &minted.claims)).await?;
+    Ok((StatusCode::CREATED, Json(to_wire::minted(&minted, &app.base_url))))
+}
+
+async fn make(app: &App, caller: &Caller, request: MintToken) -> Result<Minted, ApiError> {
+    let (plane, sandbox) = find(app, caller, &request.sandbox).await?;
     let asked = request.scope.as_deref().map(Asked::scope).transpose()?;
     let reach = match &request.paths {
         Some(paths) => Reach::below(paths)?,
@@ -65,8 +74,7 @@ async fn give_out(
         thread: None,
         format: request.format.map(from_wire::format),
     };
-    let minted = mint(&plane.tokens, &caller, wish).await?;
-    Ok((StatusCode::CREATED, Json(to_wire::minted(&minted, &app.base_url))))
+    Ok(mint(&plane.tokens, caller, wish).await?)
 }
 
 /// Gives a sandbox another key: no token of it is worth anything any more.

@@ -3,6 +3,7 @@
 
 mod admin;
 mod agbox;
+mod audit;
 mod bounds;
 mod caller;
 mod connections;

@@ -148,8 +148,9 @@ impl Sandboxed {
             sessions: Some(sessions.clone()),
             socket: door,
         };
-        let (executor, scripted) = (engine.clone(), Scripted::default());
-        let daemon = Daemon::start_all(executor, lifecycle, scripted, surfaces).await;
+        let (with, scripted) = ((engine.clone().into(), lifecycle), Scripted::default());
+        let keys = tempfile::tempdir().unwrap();
+        let daemon = Daemon::start_over(store.clone(), keys, with, scripted, surfaces).await;
         Self {
             daemon: Some(daemon),
             socket,

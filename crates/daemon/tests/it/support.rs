@@ -80,6 +80,17 @@ impl Daemon {
     ) -> Self {
         let data = tempfile::tempdir().unwrap();
         let store = Store::open(&data.path().join("s.db")).unwrap();
+        Self::start_over(store, data, (executor.into(), lifecycle), scripted, settings).await
+    }
+
+    /// Starts a daemon whose keys are kept in this store.
+    pub(crate) async fn start_over(
+        store: Store,
+        data: TempDir,
+        (executor, lifecycle): (Executor, Lifecycle),
+        scripted: Scripted,
+        settings: Settings,
+    ) -> Self {
         let keyring = Keyring::open(store).await.unwrap();
         keys::ensure_admin(&keyring, data.path()).await.unwrap();
         let secret = keys::read_secret(&keys::admin_key_file(data.path())).unwrap().unwrap();
@@ -87,7 +98,7 @@ impl Daemon {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = Tasks::default();
-        let (executor, ring) = (executor.into(), keyring.clone());
+        let ring = keyring.clone();
         serving.start("daemon", async move {
             let stopped = async move { drop(stopped.await) };
             serve(listener, executor, ring, lifecycle, settings, stopped).await;

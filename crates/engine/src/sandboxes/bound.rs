@@ -37,7 +37,7 @@ impl Sandboxes {
         binding: impl FnOnce(&Sandbox) -> Binding + Send + 'static,
     ) -> Result<Sandbox, SandboxError> {
         let record = Record::Bound(Box::new(binding));
-        self.create_as(&Caller::nobody(), tenant, None, spec, record).await
+        self.accept(&Caller::nobody(), tenant, None, spec, record).await
     }
 
     /// Returns something of the life of a sandbox that has a task here.

@@ -7,22 +7,74 @@ use std::{
 };
 
 use isolate::failpoint;
-use model::{sandbox::Sandbox, transition::Creation};
+use model::{
+    audit::Entry,
+    ids::{Alias, SandboxId, Tenant},
+    sandbox::Sandbox,
+    spec::SandboxSpec,
+    transition::Creation,
+};
 use store::{StoreError, sessions::Binding};
-use tokio::select;
+use tokio::{select, sync::oneshot};
 
 use super::{
-    SandboxError, Shared,
+    Caller, SandboxError, Sandboxes, Shared,
     actor::{Actor, Contact, Work},
-    materials,
-    stock::Prepared,
+    clock, command, companions, materials, paths, random,
+    stock::{Kind, Prepared},
 };
 
 /// What the record of a sandbox is kept with.
 pub(super) enum Record {
     Alone,
+    /// An entry in the audit log.
+    Recorded(Box<Entry>),
     /// The binding that it is made for.
     Bound(Box<dyn FnOnce(&Sandbox) -> Binding + Send>),
+}
+
+impl Sandboxes {
+    /// Accepts a new sandbox, with the paths of the machine that this caller may have.
+    pub(super) async fn accept(
+        &self,
+        caller: &Caller,
+        tenant: &Tenant,
+        alias: Option<Alias>,
+        mut spec: SandboxSpec,
+        record: Record,
+    ) -> Result<Sandbox, SandboxError> {
+        let shared = &self.shared;
+        shared.machine.check(&spec).await?;
+        command::check_main(&spec)?;
+        companions::check(&spec)?;
+        let opened = paths::images_of(caller, &spec);
+        materials::check(&shared.images, &spec, &opened)?;
+        let prepared = shared.stock.take(Kind::of(&spec));
+        let id = match &prepared {
+            Some(Prepared { id, .. }) => id.clone(),
+            None => SandboxId::from_random(random()?),
+        };
+        let has_paths = paths::has_paths(&spec) || !opened.is_empty();
+        if has_paths
+            && let Err(error) = paths::grant(shared.machine.spawner(), caller, &id, &mut spec).await
+        {
+            shared.stock.give_back(prepared);
+            return Err(error);
+        }
+        let node = shared.settings.node.clone();
+        let creation = Creation::new(id.clone(), tenant.clone(), alias, node, spec, clock::now());
+        let creation = materials::with_nothing_to_gather(creation);
+        let shared_too = Arc::clone(shared);
+        let creating = Creating { shared: shared_too, creation, record, prepared, has_paths };
+        // Whoever asks may go away: what was begun is not left halfway.
+        let (answer, accepted) = oneshot::channel();
+        shared.tasks.start("creation of a sandbox", async move {
+            // Whoever has gone away needs no answer.
+            let _ = answer.send(creating.accept().await);
+        });
+        let gone = |_| SandboxError::Unavailable("the server ends".to_owned());
+        accepted.await.map_err(gone)?
+    }
 }
 
 /// A sandbox that is about to be accepted.
@@ -36,6 +88,13 @@ pub(super) struct Creating {
     pub(super) has_paths: bool,
 }
 
+/// What the store is asked to keep beside a sandbox.
+enum Kept {
+    Nothing,
+    Entry(Box<Entry>),
+    Binding(Box<Binding>),
+}
+
 impl Creating {
     /// Keeps its record, and begins its task.
     pub(super) async fn accept(mut self) -> Result<Sandbox, SandboxError> {
@@ -43,15 +102,22 @@ impl Creating {
         let mut body = self.may_be_made_early().then(|| Actor::make(&shared, &sandbox));
         let door = Actor::announce(&shared, &sandbox);
         let (store, creation) = (shared.store.clone(), self.creation.clone());
-        let binding = match std::mem::replace(&mut self.record, Record::Alone) {
-            Record::Alone => None,
-            Record::Bound(binding) => Some(binding(&sandbox)),
+        let record = match std::mem::replace(&mut self.record, Record::Alone) {
+            Record::Alone => Kept::Nothing,
+            Record::Recorded(mut entry) => {
+                entry.sandbox = Some(sandbox.id.to_string());
+                Kept::Entry(entry)
+            }
+            Record::Bound(binding) => Kept::Binding(Box::new(binding(&sandbox))),
         };
         // Large, and polled beside other work.
         let kept = Box::pin(async move {
-            match binding {
-                None => store.create_sandbox(creation).await,
-                Some(bound) => store.bind(Binding { creation: Some(creation), ..bound }).await,
+            match record {
+                Kept::Nothing => store.create_sandbox(creation).await,
+                Kept::Entry(entry) => store.create_sandbox_recorded(creation, *entry).await,
+                Kept::Binding(bound) => {
+                    store.bind(Binding { creation: Some(creation), ..*bound }).await
+                }
             }
         });
         match beside(kept, &mut body).await {

@@ -51,6 +51,7 @@ impl From<StoreError> for SandboxError {
             StoreError::Full
             | StoreError::ReadOnly { .. }
             | StoreError::Commit { .. }
+            | StoreError::Audit { .. }
             | StoreError::Unreachable { .. }
             | StoreError::Closed => Self::Unavailable(error.to_string()),
             StoreError::Label => Self::Invalid(error.to_string()),

@@ -53,6 +53,7 @@ pub(super) async fn start(
     let spec = ExecSpec { input: Input::Closed, ..from_wire::execute(&asked)? };
     let (tenant, sandbox, resume) = (access.tenant(), access.sandbox(), WhenStopped::Resume);
     let attached = access.sandboxes().run(tenant, sandbox, exec, spec, resume).await?;
+    super::note(&access, &attached);
     Ok(stream(&app, access, attached, [0, 0]))
 }
 

@@ -178,7 +178,10 @@ async fn begin(
     spec: ExecSpec,
 ) -> Result<Attached, ApiError> {
     let (tenant, sandbox) = (access.tenant(), access.sandbox());
-    Ok(access.sandboxes().run(tenant, sandbox, exec, spec, WhenStopped::Resume).await?)
+    let resume = WhenStopped::Resume;
+    let attached = access.sandboxes().run(tenant, sandbox, exec, spec, resume).await?;
+    super::note(access, &attached);
+    Ok(attached)
 }
 
 async fn find(access: &Access, exec: &str) -> Result<Attached, ApiError> {

@@ -94,7 +94,9 @@ async fn begin(access: &Access, start: &Start) -> Result<Attached, ApiError> {
         (exec, _) => {
             let spec = from_wire::exec(start)?;
             let resume = WhenStopped::Resume;
-            Ok(access.sandboxes().run(tenant, sandbox, exec, spec, resume).await?)
+            let attached = access.sandboxes().run(tenant, sandbox, exec, spec, resume).await?;
+            super::note(access, &attached);
+            Ok(attached)
         }
     }
 }
@@ -145,7 +147,9 @@ async fn begin_langsmith(
             let exec = from_wire::exec_id(asked.command_id.as_deref())?;
             let spec = from_wire::execute(&asked)?;
             let resume = WhenStopped::Resume;
-            Ok((sandboxes.run(tenant, sandbox, exec, spec, resume).await?, [0, 0]))
+            let attached = sandboxes.run(tenant, sandbox, exec, spec, resume).await?;
+            super::note(access, &attached);
+            Ok((attached, [0, 0]))
         }
         langsmith::ClientFrame::Reconnect(from) => {
             let missing = || ApiError::new(ErrorCode::NotFound, "there is no such command");

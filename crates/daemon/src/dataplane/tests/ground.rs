@@ -148,6 +148,7 @@ impl Ground {
         let sessions = opened.await.unwrap();
         let app = App {
             keyring: keyring.clone(),
+            audit: crate::audit::Audit::open(keyring.store().clone(), &Tasks::default()),
             executor: engine.clone().into(),
             settings: Arc::new(Settings::default()),
             origins: Arc::new(Origins::new(Vec::new())),

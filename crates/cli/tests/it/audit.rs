@@ -1,0 +1,72 @@
+//! `ringfence audit`, with and without a server.
+
+use std::fs;
+
+use crate::{command::call, keeper::Keeper};
+
+/// Returns the checkpoint that an export ended with.
+fn checkpoint(err: &str) -> &str {
+    err.trim().strip_prefix("ringfence: checkpoint ").unwrap_or_else(|| panic!("{err}"))
+}
+
+/// K9, and what was exported is verified with nothing else at hand.
+#[test]
+fn a_log_is_listed_exported_and_verified_also_after_the_server_was_killed() {
+    let mut keeper = Keeper::with_demo();
+    for _ in 0..5 {
+        assert_eq!(keeper.ask(&["token", "mint", "--sandbox", "demo"]).code, Some(0));
+    }
+    let listed = keeper.ask(&["audit", "list", "--action", "token.mint", "--limit", "3"]);
+    assert_eq!(listed.out.lines().count(), 3, "{listed:?}");
+    assert!(listed.out.contains(" subject=human:admin capabilities="), "{listed:?}");
+    let before = keeper.ask(&["audit", "export"]);
+    let first = checkpoint(&before.err).to_owned();
+    keeper.kill();
+    keeper.start_again();
+    assert_eq!(keeper.ask(&["token", "mint", "--sandbox", "demo"]).code, Some(0));
+    let online = keeper.ask(&["audit", "verify", "--checkpoint", &first]);
+    assert!(online.code == Some(0) && online.out.contains("none changed"), "{online:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    let path = file.to_str().unwrap();
+    let whole = keeper.ask(&["audit", "export"]);
+    let last = checkpoint(&whole.err).to_owned();
+    fs::write(&file, &whole.out).unwrap();
+    let good = call(&["audit", "verify", path, "--checkpoint", &last]);
+    assert!(good.code == Some(0) && good.out.contains(&last), "{good:?}");
+
+    let lines: Vec<&str> = whole.out.lines().collect();
+    fs::write(&file, lines[..lines.len() - 1].join("\n")).unwrap();
+    assert_eq!(call(&["audit", "verify", path]).code, Some(0));
+    let cut = call(&["audit", "verify", path, "--checkpoint", &last]);
+    assert!(cut.code == Some(125) && cut.err.contains("ends before the checkpoint"), "{cut:?}");
+    fs::write(&file, whole.out.replacen("granted", "denied", 3)).unwrap();
+    let changed = call(&["audit", "verify", path]);
+    assert!(
+        changed.code == Some(125) && changed.err.contains("record 1 was changed"),
+        "{changed:?}"
+    );
+
+    let rest = keeper.ask(&["audit", "export", "--after", &first]);
+    assert_eq!(before.out.clone() + &rest.out, whole.out);
+    fs::write(&file, &rest.out).unwrap();
+    assert_eq!(call(&["audit", "verify", path, "--after", &first]).code, Some(0));
+    let wrong = call(&["audit", "verify", path]);
+    assert!(wrong.err.contains("record 1 is missing"), "{wrong:?}");
+}
+
+#[test]
+fn the_log_is_read_without_a_server_too() {
+    let server = crate::command::Server::start();
+    assert_eq!(server.call(&["key", "create", "ci"]).code, Some(0));
+    let (_, data) = server.stop();
+    let data = data.path().to_str().unwrap();
+    let listed = call(&["audit", "list", "--data", data]);
+    assert_eq!(listed.out.lines().count(), 2, "{listed:?}");
+    assert_eq!(call(&["key", "create", "laptop", "--human", "ada", "--data", data]).code, Some(0));
+    let verified = call(&["audit", "verify", "--data", data]);
+    assert!(verified.out.starts_with("3 records"), "{verified:?}");
+    let listed = call(&["key", "list", "--data", data]);
+    assert!(listed.out.contains("human:ada"), "{listed:?}");
+}

@@ -1,0 +1,149 @@
+//! The audit log, as surfaces write it and admins read it.
+//!
+//! Two ways lead into it. [`Audit::record`] is for whatever gives somebody a right: it returns when
+//! the entry is on disk, and whoever calls it answers after that, or not at all. Where the grant also
+//! writes something itself, both go together (`tokio::try_join!(audit.record(entry), store.change(…))`): what is
+//! asked for at the same time is one transaction, and the disk is awaited once. [`Audit::note`] is for
+//! the rest, such as requests to the data plane and refusals: it never waits, and what it is told is
+//! on disk about a second later.
+//!
+//! ```ignore
+//! let entry = audit::by(&caller, Action::TokenMint);
+//! let minted = app.audit.refusal(&entry, mint(…))?;          // notes why, if it is refused
+//! app.audit.record(audit::granting(entry, &minted.claims)).await?;   // then answer
+//! ```
+
+mod keeping;
+mod reading;
+mod verifying;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use engine::tasks::Tasks;
+use model::{
+    actor::Actor,
+    audit::{Action, Entry, Grant, Outcome},
+    token::Claims,
+};
+use store::{Store, StoreError};
+use tokio::sync::{mpsc, oneshot};
+
+pub use reading::{Offline, Wanted};
+pub use verifying::{Verified, VerifyError, verify};
+
+use crate::{
+    auth::Caller,
+    clock,
+    http::{problem::ApiError, request},
+};
+use keeping::{Keeper, Message};
+
+/// Entries that wait to be kept. Further ones are counted, and the count is recorded.
+const QUEUE: usize = 4096;
+
+/// The way to the log. Cheap to clone; all clones are the same.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    store: Store,
+    notes: mpsc::Sender<Message>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Audit {
+    /// Begins to keep what is noted, in a task of this group.
+    pub fn open(store: Store, tasks: &Tasks) -> Self {
+        let (notes, queue) = mpsc::channel(QUEUE);
+        let lost = Arc::<AtomicU64>::default();
+        tasks.start("audit", Keeper::new(store.clone(), Arc::clone(&lost)).run(queue));
+        Self { store, notes, lost }
+    }
+
+    /// Records an entry. It is on disk when this returns; if it cannot be, nothing is to be granted.
+    pub async fn record(&self, entry: Entry) -> Result<(), StoreError> {
+        self.store.record(vec![entry]).await
+    }
+
+    /// Has an entry recorded soon, without waiting for it.
+    pub fn note(&self, entry: Entry) {
+        if self.notes.try_send(Message::Note(Box::new(entry))).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes a refusal as what this entry would have been, and hands the answer on.
+    pub(crate) fn refusal<T, E>(&self, entry: &Entry, answer: Result<T, E>) -> Result<T, ApiError>
+    where
+        ApiError: From<E>,
+    {
+        answer.map_err(|error| {
+            let error = ApiError::from(error);
+            self.note(refused(entry.clone(), &error));
+            error
+        })
+    }
+
+    /// Returns when all that was noted before is on disk, or cannot be.
+    pub async fn settle(&self) {
+        let (settled, is_settled) = oneshot::channel();
+        if self.notes.send(Message::Settle(settled)).await.is_ok() {
+            // An error means that the keeper has ended, and kept what it could.
+            let _ = is_settled.await;
+        }
+    }
+
+    /// Keeps what is left. What is noted after this is lost.
+    pub async fn close(&self) {
+        let (closed, is_closed) = oneshot::channel();
+        if self.notes.send(Message::Close(closed)).await.is_ok() {
+            // An error means that the keeper has ended.
+            let _ = is_closed.await;
+        }
+    }
+}
+
+/// Returns an entry about the request that is being answered.
+pub(crate) fn entry(action: Action, outcome: Outcome) -> Entry {
+    Entry { request: request::id(), ..Entry::new(clock::timestamp(), action, outcome) }
+}
+
+/// Returns an entry about something that the holder of a key does, and may.
+pub(crate) fn by(caller: &Caller, action: Action) -> Entry {
+    Entry {
+        actor: Some(caller.actor().clone()),
+        key: Some(caller.key_id().0.clone()),
+        tenant: Some(caller.tenant().to_owned()),
+        ..entry(action, Outcome::Granted)
+    }
+}
+
+/// Returns an entry about somebody on the machine itself.
+pub(crate) fn local(action: Action, reason: &str) -> Entry {
+    Entry { reason: Some(reason.to_owned()), ..entry(action, Outcome::Granted) }
+}
+
+/// Returns the entry of a token that is given out.
+pub(crate) fn granting(entry: Entry, claims: &Claims) -> Entry {
+    let Actor { kind, id } = &claims.actor;
+    let sandbox = claims.sandbox.to_string();
+    Entry {
+        jti: Some(claims.id.clone()),
+        sandbox: Some(sandbox.clone()),
+        grant: Some(Grant {
+            subject: format!("{}:{id}", kind.text()),
+            audience: sandbox,
+            capabilities: claims.capabilities.to_string(),
+            expires_at: claims.expires_at,
+        }),
+        ..entry
+    }
+}
+
+/// Returns the entry of something that was not done. Of what was asked for, nothing is repeated.
+pub(crate) fn refused(entry: Entry, error: &ApiError) -> Entry {
+    let code = error.code();
+    let outcome = if code.http_status() < 500 { Outcome::Denied } else { Outcome::Failed };
+    Entry { outcome, reason: Some(code.wire_name().to_owned()), ..entry }
+}

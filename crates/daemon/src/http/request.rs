@@ -1,0 +1,41 @@
+//! Which request is being answered: its id is in the answer, the log and the audit log.
+
+use axum::{
+    extract::Request,
+    http::{HeaderName, HeaderValue},
+    middleware::Next,
+    response::Response,
+};
+
+use crate::keys::random_hex;
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+tokio::task_local! {
+    static REQUEST: String;
+}
+
+/// Gives a request its id. What a client sends as one is not taken: it could stand for another
+/// request, or for more than an id (H22).
+pub(super) async fn number(request: Request, next: Next) -> Response {
+    let id = new_id();
+    let mut answer = REQUEST.scope(id.clone(), next.run(request)).await;
+    if let Ok(value) = HeaderValue::try_from(id) {
+        answer.headers_mut().insert(X_REQUEST_ID, value);
+    }
+    answer
+}
+
+fn new_id() -> String {
+    format!("req_{}", random_hex(8).unwrap_or_default())
+}
+
+/// Returns the id of the request that is being answered. Tasks that outlive it have none.
+pub(crate) fn id() -> Option<String> {
+    REQUEST.try_with(Clone::clone).ok()
+}
+
+/// Returns the id of the request that is being answered, or a new one.
+pub(crate) fn id_or_new() -> String {
+    id().unwrap_or_else(new_id)
+}

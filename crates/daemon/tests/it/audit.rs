@@ -1,0 +1,304 @@
+//! The audit log: what is in it, who reads it, and what happens without it.
+
+use std::process::Command;
+
+use daemon::{
+    audit::verify,
+    keys::{NewKey, Secret},
+};
+use model::{
+    actor::{Actor, ActorKind},
+    ids::SandboxId,
+    spec::SandboxSpec,
+};
+use serde_json::{Value, json};
+use store::keys::Role;
+
+use crate::{
+    sandboxed::Sandboxed,
+    support::{Answer, Daemon},
+};
+
+async fn ask(daemon: &Daemon, key: &str, method: &str, path: &str, body: &str) -> Answer {
+    let bearer = format!("Bearer {key}");
+    let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
+    daemon.ask(method, path, &headers, body).await
+}
+
+async fn key(daemon: &Daemon, role: Role, kind: ActorKind) -> String {
+    let actor = Actor { kind, id: "somebody".to_owned() };
+    let new = NewKey { actor, ..NewKey::named("somebody", role).unwrap() };
+    let secret = Secret::random().unwrap();
+    daemon.keyring.create(new, &secret).await.unwrap();
+    secret.reveal().to_owned()
+}
+
+async fn sandbox(sandboxed: &Sandboxed) -> SandboxId {
+    let spec = SandboxSpec { image: "host".to_owned(), ..SandboxSpec::default() };
+    let tenant = "default".parse().unwrap();
+    let sandbox = sandboxed.sandboxes.create(&tenant, None, spec).await.unwrap();
+    sandboxed.sandboxes.settled(sandbox).await.unwrap().id
+}
+
+async fn mint(daemon: &Daemon, key: &str, sandbox: &SandboxId, scope: &str) -> Answer {
+    let body = json!({"sandbox": sandbox.as_str(), "scope": scope}).to_string();
+    ask(daemon, key, "POST", "/v1/admin/tokens", &body).await
+}
+
+/// Returns all records, oldest first, after verifying them.
+async fn log(daemon: &Daemon) -> Vec<Value> {
+    let answer = ask(daemon, &daemon.key, "GET", "/v1/audit?order=asc&limit=1000", "").await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let page = answer.json();
+    assert_eq!(page["next_cursor"], Value::Null);
+    let records = page["records"].as_array().unwrap().clone();
+    let typed: Vec<api::audit::AuditRecord> =
+        serde_json::from_value(page["records"].clone()).unwrap();
+    let lines = typed.iter().map(|record| Ok(serde_json::to_string(record).unwrap()));
+    let verified = verify(lines, None, page["checkpoint"].as_str()).unwrap();
+    assert_eq!(page["checkpoint"], verified.checkpoint);
+    records
+}
+
+fn find<'a>(log: &'a [Value], action: &str, outcome: &str) -> &'a Value {
+    let mut found = log.iter().filter(|it| it["action"] == action && it["outcome"] == outcome);
+    let first = found.next();
+    first.unwrap_or_else(|| panic!("no {action} {outcome} in {log:#?}"))
+}
+
+fn request_of(answer: &Answer) -> &str {
+    let line = answer.head.lines().find_map(|line| line.strip_prefix("x-request-id: "));
+    line.unwrap_or_else(|| panic!("{}", answer.head))
+}
+
+/// I23.
+#[tokio::test]
+async fn grants_and_refusals_are_recorded_with_who_what_and_until_when() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let id = sandbox(&sandboxed).await;
+    let answer = mint(daemon, &daemon.key, &id, "fs:rw exec").await;
+    let minted = answer.json();
+    let record = find(&log(daemon).await, "token.mint", "granted").clone();
+    let expires = record["expires_at"].as_i64().unwrap();
+    assert_eq!(daemon::clock::text_of_millis(expires), minted["expires_at"].as_str().unwrap());
+    let expected = json!({
+        "action": "token.mint", "actor_id": "admin", "actor_type": "human", "audience": id.as_str(),
+        "capabilities": "fs:rw process", "expires_at": expires, "hash": record["hash"],
+        "jti": minted["jti"], "key_id": record["key_id"], "outcome": "granted",
+        "previous": record["previous"], "request_id": request_of(&answer), "sandbox": id.as_str(),
+        "sequence": record["sequence"], "subject": "human:admin", "tenant": "default",
+        "time": record["time"],
+    });
+    assert_eq!(record, expected);
+
+    let robot = key(daemon, Role::Admin, ActorKind::Agent).await;
+    let refused = mint(daemon, &robot, &id, "shell").await;
+    assert_eq!(refused.problem(), (403, "CAPABILITY_DENIED".into()));
+    let denied = find(&log(daemon).await, "token.mint", "denied").clone();
+    assert_eq!(
+        (&denied["reason"], &denied["actor_id"], &denied["request_id"]),
+        (&json!("CAPABILITY_DENIED"), &json!("somebody"), &refused.json()["error"]["request_id"])
+    );
+    let user = key(daemon, Role::User, ActorKind::Human).await;
+    assert_eq!(mint(daemon, &user, &id, "").await.status, 403);
+    for _ in 0..20 {
+        assert_eq!(mint(daemon, "rf_wrong", &id, "").await.status, 401);
+    }
+    let log = log(daemon).await;
+    let refusals: Vec<&Value> = log.iter().filter(|it| it["action"] == "access").collect();
+    assert!(refusals.iter().any(|it| it["reason"] == "FORBIDDEN"), "{refusals:#?}");
+    let strangers = refusals.iter().filter(|it| it["reason"] == "UNAUTHENTICATED");
+    let count: u64 = strangers.map(|it| it["count"].as_u64().unwrap_or(1)).sum();
+    assert_eq!(count, 20);
+}
+
+#[tokio::test]
+async fn keys_and_sandboxes_are_recorded_as_they_come_and_go() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let created = ask(daemon, &daemon.key, "POST", "/v1/admin/keys", r#"{"name":"ci"}"#).await;
+    let id = created.json()["key"]["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/admin/keys/{id}");
+    assert_eq!(ask(daemon, &daemon.key, "DELETE", &path, "").await.status, 204);
+    assert_eq!(ask(daemon, &daemon.key, "DELETE", "/v1/admin/keys/key_0", "").await.status, 404);
+    let body = r#"{"name":"a-box","snapshot_name":"host"}"#;
+    let boxes = "/v2/sandboxes/boxes";
+    let made = ask(daemon, &daemon.key, "POST", boxes, body).await.json();
+    let again = ask(daemon, &daemon.key, "POST", boxes, body).await;
+    assert_eq!(again.status, 409, "{}", again.body);
+    let path = format!("{boxes}/a-box");
+    assert_eq!(ask(daemon, &daemon.key, "DELETE", &path, "").await.status, 204);
+    let log = log(daemon).await;
+    let told: Vec<_> = log
+        .iter()
+        .map(|it| {
+            let what = if it["sandbox"].is_null() { &it["object"] } else { &it["sandbox"] };
+            (it["action"].as_str().unwrap(), it["outcome"].as_str().unwrap(), what.as_str())
+        })
+        .collect();
+    let (key, sandbox) = (Some(id.as_str()), made["id"].as_str());
+    for expected in [
+        ("key.create", "granted", key),
+        ("key.revoke", "granted", key),
+        ("key.revoke", "denied", Some("key_0")),
+        ("sandbox.create", "granted", sandbox),
+        ("sandbox.create", "denied", None),
+        ("sandbox.delete", "granted", sandbox),
+    ] {
+        let count = told.iter().filter(|told| **told == expected).count();
+        assert_eq!(count, 1, "{expected:?} in {told:#?}");
+    }
+    // The first key is made by nobody who has one.
+    assert_eq!((told[0].0, &log[0]["reason"]), ("key.create", &json!("on the machine itself")));
+}
+
+/// The canary: what is secret or content is in no record, wherever a caller has put it.
+#[tokio::test]
+async fn the_data_plane_is_recorded_by_jti_and_never_by_content() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let id = sandbox(&sandboxed).await;
+    let minted = mint(daemon, &daemon.key, &id, "fs:rw process").await.json();
+    let reading = mint(daemon, &daemon.key, &id, "fs:ro").await.json();
+    let (token, jti) = (minted["token"].as_str().unwrap(), &minted["jti"]);
+    let at = |path: &str| format!("/dp/{id}{path}");
+    let body = r#"{"command":["echo","canary-command"],"env":{"A":"canary-env"}}"#;
+    let ran = ask(daemon, token, "POST", &at("/v1/exec"), body).await;
+    assert_eq!(ran.status, 200, "{}", ran.body);
+    let put = ask(daemon, token, "PUT", &at("/files/workspace/canary-path"), "canary-text").await;
+    assert!(put.status < 300, "{} {}", put.status, put.body);
+    let weak = reading["token"].as_str().unwrap();
+    let refused = ask(daemon, weak, "PUT", &at("/files/workspace/canary-path"), "x").await;
+    assert_eq!(refused.status, 403);
+    let user = key(daemon, Role::User, ActorKind::Human).await;
+    let by_key = ask(daemon, &user, "POST", &at("/execute"), r#"{"command":"echo canary"}"#).await;
+    assert_eq!(by_key.status, 200, "{}", by_key.body);
+    // Secrets where names belong.
+    for stray in [token, &user] {
+        ask(daemon, &daemon.key, "DELETE", &format!("/v1/admin/keys/{stray}"), "").await;
+        let body = json!({"sandbox": stray, "actor": {"type": "agent", "id": stray}}).to_string();
+        ask(daemon, &daemon.key, "POST", "/v1/admin/tokens", &body).await;
+        ask(daemon, stray, "GET", &at(&format!("/{stray}")), "").await;
+    }
+    let log = log(daemon).await;
+    let exec = find(&log, "exec.start", "granted");
+    assert_eq!((&exec["jti"], &exec["sandbox"]), (jti, &json!(id.as_str())));
+    assert_eq!(exec["object"], ran.json()["exec_id"]);
+    assert_eq!(exec["request_id"], request_of(&ran));
+    let write = find(&log, "file.write", "granted");
+    assert_eq!(&write["jti"], jti);
+    let denied = log.iter().find(|it| it["jti"] == reading["jti"] && it["outcome"] == "denied");
+    assert_eq!(denied.unwrap()["reason"], "without fs:rw");
+    let used = log.iter().find(|it| it["action"] == "access" && it["object"] == "/execute");
+    assert_eq!(used.unwrap()["actor_id"], "somebody");
+    let text = serde_json::to_string(&log).unwrap();
+    let signature = token.rsplit('.').next().unwrap();
+    for canary in ["canary", token, signature, user.as_str(), daemon.key.as_str(), weak] {
+        assert!(!text.contains(canary), "{canary} is in the log");
+    }
+}
+
+fn tamper(sandboxed: &Sandboxed, sql: &str) {
+    let script = "import sqlite3,sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])";
+    let store = sandboxed.store();
+    let done = Command::new("python3").args(["-c", script]).arg(store).arg(sql).status();
+    assert!(done.unwrap().success());
+}
+
+/// F78.
+#[tokio::test]
+async fn f78_without_the_log_nothing_is_granted_and_the_data_plane_goes_on() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let id = sandbox(&sandboxed).await;
+    let minted = mint(daemon, &daemon.key, &id, "fs:rw process").await.json();
+    let token = minted["token"].as_str().unwrap();
+    let created = ask(daemon, &daemon.key, "POST", "/v1/admin/keys", r#"{"name":"ci"}"#).await;
+    let created = created.json();
+    tamper(&sandboxed, "ALTER TABLE audit RENAME TO away");
+    let rows = [
+        ("/v1/admin/tokens", json!({"sandbox": id.as_str()})),
+        ("/v1/admin/keys", json!({"name": "late"})),
+        ("/v2/sandboxes/boxes", json!({"name": "late", "snapshot_name": "host"})),
+    ];
+    for (path, body) in &rows {
+        let refused = ask(daemon, &daemon.key, "POST", path, &body.to_string()).await;
+        assert_eq!(refused.status, 503, "{path}: {}", refused.body);
+        assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
+    }
+    let (exec, body) = (format!("/dp/{id}/v1/exec"), r#"{"command":["echo","on"]}"#);
+    let ran = ask(daemon, token, "POST", &exec, body).await;
+    assert_eq!((ran.status, &ran.json()["stdout"]), (200, &json!("on\n")));
+    // What takes a right away is done all the same.
+    let path = format!("/v1/admin/keys/{}", created["key"]["id"].as_str().unwrap());
+    assert_eq!(ask(daemon, &daemon.key, "DELETE", &path, "").await.status, 204);
+    let secret = created["secret"].as_str().unwrap();
+    assert_eq!(ask(daemon, secret, "GET", "/v1/audit", "").await.status, 401);
+    tamper(&sandboxed, "ALTER TABLE away RENAME TO audit");
+    let (path, body) = &rows[0];
+    assert_eq!(ask(daemon, &daemon.key, "POST", path, &body.to_string()).await.status, 201);
+    // What was noted meanwhile is there.
+    find(&log(daemon).await, "exec.start", "granted");
+}
+
+#[tokio::test]
+async fn the_log_is_read_by_admins_in_pages_and_by_what_they_look_for() {
+    let daemon = Daemon::start().await;
+    let admin = daemon.key.clone();
+    for number in 0..30 {
+        let body = json!({"name": format!("key {number}")}).to_string();
+        assert_eq!(ask(&daemon, &admin, "POST", "/v1/admin/keys", &body).await.status, 201);
+    }
+    for (order, expected) in
+        [("asc", (1..=31).collect::<Vec<u64>>()), ("desc", (1..=31).rev().collect())]
+    {
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let path = format!("/v1/audit?order={order}&limit=7{cursor}");
+            let page = ask(&daemon, &admin, "GET", &path, "").await.json();
+            let records = page["records"].as_array().unwrap();
+            assert!(records.len() <= 7);
+            found.extend(records.iter().map(|it| it["sequence"].as_u64().unwrap()));
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(found, expected, "{order}");
+    }
+    let object = log(&daemon).await[9]["request_id"].as_str().unwrap().to_owned();
+    for (query, expected) in [
+        (format!("request_id={object}"), 1),
+        ("action=key.create&actor=admin".to_owned(), 30),
+        ("action=key.create&outcome=denied".to_owned(), 0),
+        ("tenant=other".to_owned(), 0),
+        ("limit=100000".to_owned(), 31),
+    ] {
+        let page = ask(&daemon, &admin, "GET", &format!("/v1/audit?{query}"), "").await.json();
+        assert_eq!(page["records"].as_array().unwrap().len(), expected, "{query}");
+    }
+    for bad in
+        ["order=up", "cursor=up.1", "cursor=x", "action=nothing", "limit=-1", "no=1", "outcome=ok"]
+    {
+        let refused = ask(&daemon, &admin, "GET", &format!("/v1/audit?{bad}"), "").await;
+        assert_eq!(refused.problem(), (400, "INVALID_REQUEST".into()), "{bad}");
+    }
+    let user = key(&daemon, Role::User, ActorKind::Human).await;
+    let broker = key(&daemon, Role::Broker, ActorKind::Human).await;
+    for (key, expected) in [(user, 403), (broker, 403), ("rf_x".to_owned(), 401)] {
+        assert_eq!(ask(&daemon, &key, "GET", "/v1/audit", "").await.status, expected);
+    }
+}
+
+/// H22.
+#[tokio::test]
+async fn h22_an_id_that_a_client_sends_is_replaced() {
+    let daemon = Daemon::start().await;
+    let headers = [("X-Request-Id", "req_mine\u{1b}[2J")];
+    let answer = daemon.ask("GET", "/v1/audit", &headers, "").await;
+    assert!(answer.status == 400 || !answer.head.contains("req_mine"), "{}", answer.head);
+    let answer = daemon.ask("GET", "/v1/audit", &[("X-Request-Id", "req_mine")], "").await;
+    assert_eq!(answer.json()["error"]["request_id"], request_of(&answer));
+    assert!(!answer.head.contains("req_mine"), "{}", answer.head);
+}
