@@ -99,6 +99,8 @@ pub enum ErrorCode {
     IdempotencyKeyReused,
     /// A request with the same key is being carried out.
     IdempotencyInFlight,
+    /// Too many requests, or all that the tenant may have at once.
+    RateLimited,
 }
 
 /// Whether the same request may succeed later.
@@ -110,7 +112,7 @@ pub enum Retry {
 
 impl ErrorCode {
     /// Every code, in the order of the table.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::Timeout,
         Self::Oom,
         Self::OutputLimit,
@@ -155,6 +157,7 @@ impl ErrorCode {
         Self::ImageRequired,
         Self::IdempotencyKeyReused,
         Self::IdempotencyInFlight,
+        Self::RateLimited,
     ];
 
     /// Returns wire name, HTTP status and whether to try again: the whole table.
@@ -204,6 +207,7 @@ impl ErrorCode {
             Self::ImageRequired => ("IMAGE_REQUIRED", 400, Retry::Never),
             Self::IdempotencyKeyReused => ("IDEMPOTENCY_KEY_REUSED", 422, Retry::Never),
             Self::IdempotencyInFlight => ("IDEMPOTENCY_IN_FLIGHT", 409, Retry::Later),
+            Self::RateLimited => ("RATE_LIMITED", 429, Retry::Later),
         }
     }
 

@@ -3,17 +3,23 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::{Duration, Instant},
 };
 
 use api::errors::ErrorCode;
 use axum::{
     extract::FromRequestParts,
-    http::{HeaderMap, HeaderName, Uri, header::AUTHORIZATION, request::Parts},
+    http::{
+        HeaderMap, HeaderName, Uri,
+        header::{AUTHORIZATION, RETRY_AFTER},
+        request::Parts,
+    },
 };
 use model::{
     actor::Actor,
     audit::{Action, Entry, Outcome},
+    policy::{self, Bucket, Policy, QuotaError, Quotas},
 };
 use store::{
     Store, StoreError,
@@ -44,6 +50,24 @@ pub struct Keyring {
 struct Inner {
     store: Store,
     valid: RwLock<HashMap<KeyHash, Arc<Holder>>>,
+    rules: Arc<Rules>,
+}
+
+/// What holds for all keys.
+#[derive(Debug)]
+struct Rules {
+    policy: Policy,
+    /// What times of requests are counted from.
+    since: Instant,
+    /// Executions that wait or run, by tenant.
+    executions: Mutex<HashMap<String, usize>>,
+}
+
+impl Rules {
+    fn with_executions<T>(&self, act: impl FnOnce(&mut HashMap<String, usize>) -> T) -> T {
+        // No code panics while it holds the lock, so a poisoned one is as good as any.
+        act(&mut self.executions.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// The holder of a valid key.
@@ -51,6 +75,8 @@ struct Inner {
 struct Holder {
     key: ApiKey,
     revoked: watch::Sender<bool>,
+    requests: Mutex<Bucket>,
+    rules: Arc<Rules>,
 }
 
 impl Keyring {
@@ -64,15 +90,22 @@ impl Keyring {
         self.inner.store.until_read_only().await;
     }
 
-    /// Reads all keys of the store.
+    /// Reads all keys of the store, to which the usual policy applies.
     pub async fn open(store: Store) -> Result<Self, StoreError> {
+        Self::open_with(store, Policy::default()).await
+    }
+
+    /// Reads all keys of the store, to which this policy applies.
+    pub async fn open_with(store: Store, policy: Policy) -> Result<Self, StoreError> {
+        let (since, executions) = (Instant::now(), Mutex::default());
+        let rules = Arc::new(Rules { policy, since, executions });
         let keys = store.keys().await?;
         let valid = keys
             .into_iter()
             .filter(|(key, _)| key.revoked_at.is_none())
-            .map(|(key, hash)| (hash, Holder::new(key)))
+            .map(|(key, hash)| (hash, Holder::new(key, &rules)))
             .collect();
-        Ok(Self { inner: Arc::new(Inner { store, valid: RwLock::new(valid) }) })
+        Ok(Self { inner: Arc::new(Inner { store, valid: RwLock::new(valid), rules }) })
     }
 
     /// Returns the store behind the keys, which is that of everything.
@@ -97,9 +130,14 @@ impl Keyring {
         let hash = secret.hash();
         let entry = Entry { object: Some(key.id.0.clone()), ..entry };
         self.inner.store.create_key_recorded(key.clone(), hash, entry).await?;
-        self.with_valid(|valid| valid.insert(hash, Holder::new(key.clone())));
+        self.with_valid(|valid| valid.insert(hash, Holder::new(key.clone(), &self.inner.rules)));
         tracing::info!(key = %key.id, role = ?key.role, tenant = key.tenant, "key created");
         Ok(key)
+    }
+
+    /// Returns what a tenant may have.
+    pub(crate) fn quotas(&self, tenant: &str) -> Quotas {
+        self.inner.rules.policy.quotas(tenant)
     }
 
     /// Returns every key there ever was, oldest first.
@@ -157,8 +195,9 @@ impl Keyring {
 }
 
 impl Holder {
-    fn new(key: ApiKey) -> Arc<Self> {
-        Arc::new(Self { key, revoked: watch::Sender::new(false) })
+    fn new(key: ApiKey, rules: &Arc<Rules>) -> Arc<Self> {
+        let (revoked, requests) = (watch::Sender::new(false), Mutex::new(Bucket::FULL));
+        Arc::new(Self { key, revoked, requests, rules: Arc::clone(rules) })
     }
 }
 
@@ -183,6 +222,19 @@ impl Caller {
         self.0.key.role == Role::Admin
     }
 
+    /// Returns what the operator has set.
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.0.rules.policy
+    }
+
+    pub(crate) fn role(&self) -> policy::Role {
+        match self.0.key.role {
+            Role::Admin => policy::Role::Admin,
+            Role::Broker => policy::Role::Broker,
+            Role::User => policy::Role::User,
+        }
+    }
+
     /// Tells whether the key is one of a server rather than of its users.
     pub(crate) fn may_act_for_others(&self) -> bool {
         match self.0.key.role {
@@ -191,12 +243,29 @@ impl Caller {
         }
     }
 
-    /// Says whether the key may act for this actor: its own, or any if it is a broker's.
-    pub(crate) fn may_act_for(&self, actor: &Actor) -> bool {
-        match self.0.key.role {
-            Role::Admin | Role::Broker => true,
-            Role::User => self.0.key.actor == *actor,
-        }
+    /// Returns what its tenant may have.
+    pub(crate) fn quotas(&self) -> Quotas {
+        self.policy().quotas(self.tenant())
+    }
+
+    /// Counts a request, or says how long to wait with it.
+    pub(crate) fn spend(&self) -> Result<(), Duration> {
+        let Some(per_second) = self.quotas().requests_per_second else { return Ok(()) };
+        let now = self.0.rules.since.elapsed();
+        let mut requests = self.0.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.take(now, per_second)
+    }
+
+    /// Takes a place for an execution of its tenant, until it is dropped.
+    pub(crate) fn begin_execution(&self) -> Result<ExecutionPlace, QuotaError> {
+        let (quotas, tenant) = (self.quotas(), self.tenant().to_owned());
+        self.0.rules.with_executions(|executions| {
+            let count = executions.entry(tenant.clone()).or_default();
+            quotas.admit_execution(*count)?;
+            *count += 1;
+            Ok(())
+        })?;
+        Ok(ExecutionPlace { rules: Arc::clone(&self.0.rules), tenant })
     }
 
     /// Returns what turns true when the key is revoked.
@@ -211,17 +280,45 @@ impl fmt::Debug for Caller {
     }
 }
 
+/// The place of an execution among those of its tenant.
+#[derive(Debug)]
+pub(crate) struct ExecutionPlace {
+    rules: Arc<Rules>,
+    tenant: String,
+}
+
+impl Drop for ExecutionPlace {
+    fn drop(&mut self) {
+        self.rules.with_executions(|executions| {
+            if let Some(count) = executions.get_mut(&self.tenant) {
+                *count = count.saturating_sub(1);
+            }
+        });
+    }
+}
+
+/// Answers one that comes too fast.
+pub(crate) fn too_fast(wait: Duration) -> ApiError {
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    let error = ApiError::new(ErrorCode::RateLimited, "too many requests with this key; wait");
+    error.with_header(RETRY_AFTER, seconds.max(1).into())
+}
+
 impl FromRequestParts<App> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         refuse_key_in_query(&parts.uri)?;
-        app.keyring.caller(&parts.headers).map_err(|reason| {
+        let caller = app.keyring.caller(&parts.headers).map_err(|reason| {
             let error = unauthenticated(reason);
             let entry = audit::entry(Action::Access, Outcome::Denied);
             app.audit.note(audit::refused(entry, &error));
             error
-        })
+        })?;
+        // The body has not been read yet (H19).
+        let spent = caller.spend().map_err(too_fast);
+        app.audit.refusal(&audit::by(&caller, Action::Access), spent)?;
+        Ok(caller)
     }
 }
 

@@ -4,6 +4,7 @@ mod first;
 mod images;
 mod languages;
 mod layers;
+mod policy;
 mod sandboxes;
 mod units;
 
@@ -12,13 +13,15 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use api::fathom::MAX_MESSAGE_BYTES;
 use engine::languages::Languages;
 use model::{
-    admission::Capacity, execution::Freshness, lease::Terms, limits::LimitPolicy, units::ByteSize,
+    admission::Capacity, execution::Freshness, lease::Terms, limits::LimitPolicy, policy::Policy,
+    units::ByteSize,
 };
 use serde::{Deserialize, Serialize};
 
 pub use images::{ImagesConfig, RegistryConfig};
 pub use languages::{AddedLanguage, AddedLanguages};
 pub use layers::{ConfigError, Sources, load};
+pub use policy::{PolicyConfig, QuotasConfig, RoleConfig, RolesConfig};
 pub use sandboxes::SandboxesConfig;
 
 use crate::{dataplane::previews, serve::Settings};
@@ -59,6 +62,7 @@ pub struct Config {
     pub sandboxes: SandboxesConfig,
     pub images: ImagesConfig,
     pub sessions: Sessions,
+    pub policy: PolicyConfig,
     pub previews: PreviewsConfig,
     pub tokens: TokensConfig,
     /// Languages besides the built-in ones.
@@ -223,6 +227,7 @@ impl Default for Config {
             sandboxes: SandboxesConfig::default(),
             images: ImagesConfig::default(),
             sessions: Sessions::default(),
+            policy: PolicyConfig::default(),
             previews: PreviewsConfig::default(),
             tokens: TokensConfig::default(),
             languages: AddedLanguages::new(),
@@ -313,6 +318,9 @@ impl Config {
         if let Some(problem) = self.sandboxes.problem().or_else(|| self.images.problem()) {
             return refuse(problem);
         }
+        if let Err(problem) = self.policy.read() {
+            return refuse(problem);
+        }
         let mut agbox_paths = self.agbox.socket.iter().chain(&self.agbox.host_paths);
         if agbox_paths.any(|path| !path.is_absolute()) {
             return refuse("agbox.socket and agbox.host_paths must be absolute paths".into());
@@ -337,6 +345,11 @@ impl Config {
     /// Returns the languages of this machine and those that were added.
     pub fn languages(&self) -> Result<Languages, ConfigError> {
         Ok(languages::installed_and(&self.languages)?)
+    }
+
+    /// Returns what keys may do and have.
+    pub fn policy(&self) -> Result<Policy, ConfigError> {
+        self.policy.read().map_err(|problem| ConfigError::Unsafe { problem })
     }
 
     /// Returns the part that the surfaces need.

@@ -124,7 +124,7 @@ pub async fn run(
         config.settle()?;
     }
     let store = Store::open(&keys::store_file(&config.data))?;
-    let keyring = Keyring::open(store.clone()).await?;
+    let keyring = Keyring::open_with(store.clone(), config.policy()?).await?;
     let made = keys::ensure_admin(&keyring, &config.data).await?;
     let cannot_listen = |source| RunError::Listen { address: config.listen, source };
     let tls = match (&config.tls.cert, &config.tls.key) {

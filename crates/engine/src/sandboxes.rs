@@ -19,6 +19,7 @@ mod machine;
 mod materials;
 mod outputs;
 mod paths;
+mod places;
 mod ports;
 mod restarts;
 mod settled;
@@ -40,7 +41,6 @@ use std::{
 
 use isolate::sandbox::{folder, sandbox_of};
 use model::{
-    audit::Entry,
     event::Sequence,
     exec::Exec,
     ids::{Alias, ExecId, NodeId, SandboxId, Tenant},
@@ -71,6 +71,8 @@ pub use machine::Key;
 pub(crate) use machine::Machine;
 use outputs::Outputs;
 pub use paths::Caller;
+use places::Places;
+pub use places::Terms;
 use shells::Painters;
 use stock::{Kind, Stock};
 pub use way::{ConnectError, Connection};
@@ -150,6 +152,7 @@ struct Shared {
     files: Crews,
     outputs: Outputs,
     painters: Painters,
+    places: Places,
 }
 
 /// What a request came to.
@@ -199,6 +202,7 @@ impl Sandboxes {
             stock: Stock::new(),
             files: Crews::default(),
             painters: Painters::default(),
+            places: Places::default(),
             outputs,
         });
         let unfinished = shared.store.unfinished_sandboxes(&shared.settings.node).await?;
@@ -239,16 +243,16 @@ impl Sandboxes {
         self.create_for(&Caller::nobody(), tenant, alias, spec).await
     }
 
-    /// The same, and the audit log has this entry, with the sandbox that it is about, if and only if
-    /// there is one.
+    /// The same, if its tenant may have one more. The audit log has the entry if and only if there is
+    /// a sandbox.
     pub async fn create_recorded(
         &self,
         tenant: &Tenant,
         alias: Option<Alias>,
         spec: SandboxSpec,
-        entry: Entry,
+        terms: Terms,
     ) -> Result<Sandbox, SandboxError> {
-        self.accept(&Caller::nobody(), tenant, alias, spec, Record::Recorded(Box::new(entry))).await
+        self.accept(&Caller::nobody(), tenant, alias, spec, Record::Recorded(Box::new(terms))).await
     }
 
     /// Accepts a new sandbox, with the paths of the machine that this caller may have.
@@ -262,16 +266,16 @@ impl Sandboxes {
         self.accept(caller, tenant, alias, spec, Record::Alone).await
     }
 
-    /// Accepts a new sandbox, with these paths, and with an entry in the audit log.
+    /// Accepts a new sandbox, with these paths and on these terms.
     pub async fn create_recorded_for(
         &self,
         caller: &Caller,
         tenant: &Tenant,
         alias: Option<Alias>,
         spec: SandboxSpec,
-        entry: Entry,
+        terms: Terms,
     ) -> Result<Sandbox, SandboxError> {
-        self.accept(caller, tenant, alias, spec, Record::Recorded(Box::new(entry))).await
+        self.accept(caller, tenant, alias, spec, Record::Recorded(Box::new(terms))).await
     }
 
     /// Returns the sandbox of this tenant that has this alias or id, deleted or not.

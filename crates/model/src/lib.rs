@@ -19,6 +19,7 @@ pub mod life;
 pub mod limits;
 pub mod outputs;
 pub mod path;
+pub mod policy;
 pub mod pools;
 pub mod reach;
 pub mod revocation;

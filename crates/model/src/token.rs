@@ -217,6 +217,10 @@ impl Lifetime {
         }
     }
 
+    pub const fn length(self) -> Duration {
+        self.0
+    }
+
     /// Returns beginning and end of a token that is made now, to the second.
     pub fn from(self, now: Timestamp) -> (Timestamp, Timestamp) {
         let issued = whole_second(now);

@@ -401,7 +401,8 @@ impl Plane {
             Refusal::Invalid
         })?;
         let actor = caller.actor().clone();
-        let capabilities = Capabilities::usual(actor.kind);
+        caller.spend().map_err(Refusal::TooFast)?;
+        let capabilities = caller.policy().bound(caller.role(), actor.kind, actor.kind);
         let checked = self.check_key(&caller, capabilities, sandbox, needed).await;
         let (sandbox, tenant) = checked.inspect_err(|refusal| {
             self.audit.note(denied(audit::by(&caller, Action::Access), refusal));

@@ -42,6 +42,7 @@ pub(super) fn code(error: &SandboxError) -> ErrorCode {
         SandboxError::OutputGone => ErrorCode::OutputGone,
         SandboxError::OutOfRange { .. } => ErrorCode::RangeNotSatisfiable,
         SandboxError::Invalid(_) => ErrorCode::InvalidRequest,
+        SandboxError::Quota(_) => ErrorCode::RateLimited,
         SandboxError::Unavailable(_) | SandboxError::Refused(Refusal::TooManyShells) => {
             ErrorCode::Unavailable
         }

@@ -1,13 +1,13 @@
 //! Why somebody is not let into a sandbox, as an answer and as the end of a WebSocket.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use api::{errors::ErrorCode, sessions::Coordinates};
 use engine::sandboxes::SandboxError;
 use model::{capability::Capability, token::TokenRefusal};
 
 use super::errors;
-use crate::http::problem::ApiError;
+use crate::{auth, http::problem::ApiError};
 
 /// Why a right to a sandbox is not there.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub enum Refusal {
     /// A good token for a sandbox that was replaced by another, which is here if it is known.
     Superseded(Option<Box<Coordinates>>),
     Denied(Capability),
+    /// Too many requests with the key: wait so long.
+    TooFast(Duration),
     /// Nobody has such a sandbox, or somebody else has.
     NotFound,
     /// It cannot be told.
@@ -47,6 +49,7 @@ impl Refusal {
             Self::Expired => ErrorCode::TokenExpired,
             Self::Superseded(_) => ErrorCode::BindingSuperseded,
             Self::Denied(_) => ErrorCode::CapabilityDenied,
+            Self::TooFast(_) => ErrorCode::RateLimited,
             Self::NotFound => ErrorCode::NotFound,
             Self::Unclear(error) => errors::code(error),
         }
@@ -69,6 +72,7 @@ impl Refusal {
             Self::Denied(capability) => {
                 format!("{capability} is not granted; ask for a token with it").into()
             }
+            Self::TooFast(_) => "too many requests with this key; wait".into(),
             Self::NotFound => "there is no such sandbox".into(),
             Self::Unclear(_) => "whose sandbox this is cannot be told now; try again".into(),
         }
@@ -83,6 +87,7 @@ impl Refusal {
             Self::Expired => "expired".into(),
             Self::Superseded(_) => "of a sandbox that was replaced".into(),
             Self::Denied(capability) => format!("without {capability}").into(),
+            Self::TooFast(_) => "too fast".into(),
             Self::NotFound => "no such sandbox".into(),
             Self::Unclear(_) => "cannot be told".into(),
         }
@@ -93,6 +98,7 @@ impl Refusal {
         match self {
             Self::Missing | Self::Invalid | Self::Expired => 4401,
             Self::OtherSandbox | Self::Denied(_) => 4403,
+            Self::TooFast(_) => 4429,
             Self::NotFound => 4404,
             Self::Superseded(_) => 4409,
             Self::Unclear(_) => 1011,
@@ -108,6 +114,7 @@ impl From<Refusal> for ApiError {
                 let told = Self::new(refusal.code(), refusal.message());
                 told.with_binding(binding.clone())
             }
+            Refusal::TooFast(wait) => auth::too_fast(wait),
             refusal => Self::new(refusal.code(), refusal.message()),
         }
     }

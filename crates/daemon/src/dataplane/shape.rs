@@ -83,6 +83,7 @@ fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
         ErrorCode::Timeout | ErrorCode::PortTimeout => ("Timeout", None),
         ErrorCode::PortUnreachable => ("ConnectionError", None),
         ErrorCode::TooManyConnections => ("TooManyConnections", None),
+        ErrorCode::RateLimited => ("QuotaExceeded", None),
         ErrorCode::Oom
         | ErrorCode::OutputLimit
         | ErrorCode::InternalError

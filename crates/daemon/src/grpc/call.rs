@@ -16,6 +16,7 @@ use model::{
     actor::Actor,
     audit::{Action, Entry, Outcome},
     ids::Tenant,
+    policy::Quotas,
 };
 use tokio::{
     sync::watch,
@@ -57,6 +58,8 @@ pub(crate) struct Who {
     pub(crate) actor: Actor,
     /// The key that was shown; whoever is on the machine itself needs none.
     pub(crate) key: Option<String>,
+    /// What his tenant may have.
+    pub(crate) quotas: Quotas,
     /// Turns true when he may not go on; nobody takes that from who is on the machine itself.
     pub(crate) revoked: Option<watch::Receiver<bool>>,
 }
@@ -79,7 +82,7 @@ pub(crate) enum Entrance {
     /// Over the main port: each call carries a key.
     Network,
     /// Over the Unix socket: the kernel says who is at its other end.
-    Socket(Who),
+    Socket(Box<Who>),
     /// Over the Unix socket, by somebody who may not.
     Refused,
 }
@@ -157,7 +160,10 @@ impl Grpc {
     fn who(&self, headers: &HeaderMap, entrance: &Entrance) -> Result<Who, Status> {
         let refuse = |message| status(Reason::Unauthenticated, message, &[]);
         match entrance {
-            Entrance::Socket(who) => Ok(who.clone()),
+            Entrance::Socket(who) => {
+                let quotas = self.keyring.quotas(who.tenant.as_str());
+                Ok(Who { quotas, ..Who::clone(who) })
+            }
             Entrance::Refused => {
                 let message = "this socket is for the server's own user, root and the group that \
                                agbox.group names";
@@ -165,13 +171,18 @@ impl Grpc {
             }
             Entrance::Network => {
                 let caller = self.keyring.caller(headers).map_err(refuse)?;
+                caller.spend().map_err(|_wait| {
+                    let message = "too many requests with this key; wait";
+                    status(Reason::ResourceExhausted, message, &[])
+                })?;
                 let tenant = caller.tenant().parse();
                 let tenant = tenant.map_err(|_bad_name| refuse("the key belongs to no tenant"))?;
                 let origin = Origin { home: None, host_paths: self.host_paths.clone() };
                 let stranger = self.host_paths.stranger();
                 let (is_admin, revoked) = (caller.is_admin(), Some(caller.revoked()));
                 let (actor, key) = (caller.actor().clone(), Some(caller.key_id().0.clone()));
-                Ok(Who { tenant, origin, caller: stranger, is_admin, actor, key, revoked })
+                let quotas = caller.quotas();
+                Ok(Who { tenant, origin, caller: stranger, is_admin, actor, key, quotas, revoked })
             }
         }
     }

@@ -13,7 +13,10 @@ use std::{
 
 use engine::{sandboxes::Caller, tasks::Tasks};
 use hyper::service::service_fn;
-use model::actor::{Actor, ActorKind};
+use model::{
+    actor::{Actor, ActorKind},
+    policy::Quotas,
+};
 use tokio::{
     net::{UnixListener, UnixStream},
     select,
@@ -179,8 +182,17 @@ impl Door {
         };
         let origin = Origin { home, host_paths };
         let actor = Actor { kind: ActorKind::Human, id: format!("uid:{user}") };
-        let (is_admin, key, revoked) = (true, None, None);
-        Entrance::Socket(Who { tenant, origin, caller, is_admin, actor, key, revoked })
+        let (is_admin, key, quotas, revoked) = (true, None, Quotas::default(), None);
+        Entrance::Socket(Box::new(Who {
+            tenant,
+            origin,
+            caller,
+            is_admin,
+            actor,
+            key,
+            quotas,
+            revoked,
+        }))
     }
 }
 

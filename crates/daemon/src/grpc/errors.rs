@@ -95,6 +95,7 @@ pub(crate) fn of_exec(error: &SandboxError, exec: &str) -> Status {
             status(Reason::ExecAlreadyTerminal, message, &named)
         }
         SandboxError::Invalid(_) => status(Reason::InvalidArgument, message, &[]),
+        SandboxError::Quota(_) => status(Reason::ResourceExhausted, message, &[]),
         SandboxError::Unavailable(_) => status(Reason::Unavailable, message, &[]),
         SandboxError::Image(error) => of_image(error, "image"),
         // It has been said where it broke.

@@ -10,7 +10,7 @@ use api::{
     errors::agbox::Reason,
 };
 use engine::{
-    sandboxes::{SandboxError, Sandboxes, Taken},
+    sandboxes::{SandboxError, Sandboxes, Taken, Terms},
     tasks::Tasks,
 };
 use model::{
@@ -71,10 +71,10 @@ impl SandboxService for Surface {
         let alias = from_wire::alias(&request.sandbox_id)?;
         let spec = spec::read(request.create_spec, &request.config_yaml, &who.origin)?;
         let entry = who.entry(Action::SandboxCreate);
-        let recorded = entry.clone();
+        let terms = Terms { entry: entry.clone(), quotas: who.quotas };
         let created = async move {
             let Who { caller, tenant, .. } = &who;
-            sandboxes.create_recorded_for(caller, tenant, alias, spec, recorded).await
+            sandboxes.create_recorded_for(caller, tenant, alias, spec, terms).await
         };
         let sandbox = self.carry_out(created).await?;
         self.note_refusal(entry, &sandbox);

@@ -17,7 +17,7 @@ use axum::{
     response::Response,
     routing::{get, post},
 };
-use engine::sandboxes::{SandboxError, Sandboxes};
+use engine::sandboxes::{SandboxError, Sandboxes, Terms};
 use model::{
     audit::{Action, Entry},
     ids::Tenant,
@@ -101,7 +101,8 @@ async fn create(
     let spec = from_wire::spec(&asked, app.settings.sessions_image.as_deref())?;
     let within = from_wire::within(asked.timeout, READY_WITHIN)?.min(LONGEST);
     let entry = audit::by(&caller, Action::SandboxCreate);
-    let created = mine.sandboxes.create_recorded(&mine.tenant, Some(name), spec, entry.clone());
+    let terms = Terms { entry: entry.clone(), quotas: caller.quotas() };
+    let created = mine.sandboxes.create_recorded(&mine.tenant, Some(name), spec, terms);
     let created = app.audit.refusal(&entry, created.await)?;
     if !asked.wait_for_ready {
         return Ok((StatusCode::CREATED, Json(to_wire::shown(&created, &app.base_url))));

@@ -319,9 +319,10 @@ impl From<MintError> for Refused {
             MintError::Nothing(_) | MintError::Wider(WiderThanParent::Scope { .. }) => {
                 Self::new("invalid_scope", error.to_string())
             }
-            MintError::Wider(_) | MintError::Format | MintError::Ended => {
-                Self::invalid(error.to_string())
-            }
+            MintError::Wider(_)
+            | MintError::Format
+            | MintError::Ended
+            | MintError::NotYourself(_) => Self::invalid(error.to_string()),
             MintError::Sign(_) | MintError::Store(_) | MintError::Random(_) => {
                 ApiError::from(error).into()
             }

@@ -98,8 +98,9 @@ impl IntoResponse for ApiError {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        let is_passing = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::LOCKED].contains(&status);
-        if is_passing || self.code == ErrorCode::IdempotencyInFlight {
+        let passing =
+            [StatusCode::SERVICE_UNAVAILABLE, StatusCode::LOCKED, StatusCode::TOO_MANY_REQUESTS];
+        if passing.contains(&status) || self.code == ErrorCode::IdempotencyInFlight {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if let Some(header) = self.header {

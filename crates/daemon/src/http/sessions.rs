@@ -22,7 +22,9 @@ use axum::{
     routing::{get, post},
 };
 use engine::sessions::{Sessions, Shown, Which};
-use model::{actor::Actor, capability::Asked, ids::Tenant, reach::Reach, token::Lifetime};
+use model::{
+    actor::Actor, capability::Asked, ids::Tenant, policy::Policy, reach::Reach, token::Lifetime,
+};
 
 use super::{
     App,
@@ -95,17 +97,16 @@ impl Desk {
     /// Returns who acts, if the caller may act for him.
     pub(super) fn acting(&self, actor: Option<Actor>) -> Result<Actor, ApiError> {
         let actor = actor.unwrap_or_else(|| self.caller.actor().clone());
-        if self.caller.may_act_for(&actor) {
-            return Ok(actor);
+        match Policy::act_for(self.caller.role(), self.caller.actor(), &actor) {
+            Ok(()) => Ok(actor),
+            Err(error) => Err(mint::MintError::from(error).into()),
         }
-        let message = "the key may not act for others; this takes the role broker or admin";
-        Err(ApiError::new(ErrorCode::Forbidden, message))
     }
 
     /// Refuses who would get nothing, before anything is done for him.
     pub(super) fn check(&self, terms: &Terms) -> Result<(), ApiError> {
         let granted = mint::grant(&self.caller, &terms.actor, terms.asked.as_ref());
-        granted.map(drop).map_err(|error| mint::MintError::from(error).into())
+        granted.map(drop).map_err(ApiError::from)
     }
 
     /// Gives out a token for a session.

@@ -14,8 +14,8 @@ use model::{
     audit::Action,
     capability::{Asked, CapabilityError},
     ids::{SandboxId, Tenant},
+    policy::TtlError,
     reach::{Reach, ReachError},
-    token::{Lifetime, LifetimeError},
 };
 
 use super::{
@@ -60,7 +60,7 @@ async fn make(app: &App, caller: &Caller, request: MintToken) -> Result<Minted, 
         Some(paths) => Reach::below(paths)?,
         None => Reach::Everywhere,
     };
-    let lifetime = request.ttl_seconds.map_or(Ok(Lifetime::USUAL), Lifetime::seconds)?;
+    let lifetime = caller.policy().lifetime(request.ttl_seconds)?;
     if let Some(actor) = &request.actor {
         keys::check_name(&actor.id)?;
     }
@@ -167,8 +167,8 @@ impl From<CapabilityError> for ApiError {
     }
 }
 
-impl From<LifetimeError> for ApiError {
-    fn from(error: LifetimeError) -> Self {
+impl From<TtlError> for ApiError {
+    fn from(error: TtlError) -> Self {
         Self::new(ErrorCode::InvalidRequest, error.to_string())
     }
 }
@@ -186,6 +186,7 @@ impl From<ReachError> for ApiError {
 impl From<MintError> for ApiError {
     fn from(error: MintError) -> Self {
         match error {
+            MintError::NotYourself(_) => Self::new(ErrorCode::Forbidden, error.to_string()),
             MintError::Nothing(_) => Self::new(ErrorCode::CapabilityDenied, error.to_string()),
             MintError::Sign(SignError::TooLong) => {
                 Self::new(ErrorCode::InvalidRequest, error.to_string())

@@ -2,8 +2,9 @@
 
 use model::{
     actor::Actor,
-    capability::{self, Asked, Capabilities, NothingGranted},
+    capability::{Asked, Capabilities, NothingGranted},
     ids::SandboxId,
+    policy::{NotYourself, Policy},
     reach::Reach,
     token::{Claims, Generation, Lifetime, Narrowing, WiderThanParent},
 };
@@ -56,6 +57,8 @@ pub(crate) enum MintError {
     #[error(transparent)]
     Nothing(#[from] NothingGranted),
     #[error(transparent)]
+    NotYourself(#[from] NotYourself),
+    #[error(transparent)]
     Sign(#[from] SignError),
     #[error("the token that it was to be made of has ended")]
     Ended,
@@ -75,10 +78,10 @@ pub(crate) fn grant(
     caller: &Caller,
     actor: &Actor,
     asked: Option<&Asked>,
-) -> Result<Capabilities, NothingGranted> {
-    let bound = Capabilities::usual(actor.kind);
-    let bound = bound.narrowed_to(Capabilities::usual(caller.actor().kind));
-    capability::grant(asked, bound)
+) -> Result<Capabilities, MintError> {
+    let (policy, role, own) = (caller.policy(), caller.role(), caller.actor());
+    Policy::act_for(role, own, actor)?;
+    Ok(policy.grant(role, own.kind, actor.kind, asked)?)
 }
 
 /// Makes a token for whoever has this key.

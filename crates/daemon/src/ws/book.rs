@@ -16,6 +16,7 @@ use model::execution::StopReason;
 use tokio::sync::mpsc;
 
 use super::telling::Telling;
+use crate::auth::ExecutionPlace;
 
 /// Ids that one connection may use up. After that it has to be opened anew.
 const MAX_IDS: usize = 1_000_000;
@@ -141,11 +142,18 @@ pub(super) struct Events {
     id: Arc<str>,
     receiver: mpsc::Receiver<Event>,
     is_over: bool,
+    /// Its place among the executions of its tenant.
+    place: Option<ExecutionPlace>,
 }
 
 impl Events {
     pub(super) fn new(id: Arc<str>, receiver: mpsc::Receiver<Event>) -> Self {
-        Self { id, receiver, is_over: false }
+        Self { id, receiver, is_over: false, place: None }
+    }
+
+    /// Holds a place until the execution is over.
+    pub(super) fn with_place(self, place: ExecutionPlace) -> Self {
+        Self { place: Some(place), ..self }
     }
 }
 
@@ -159,6 +167,9 @@ impl Stream for Events {
         self.receiver.poll_recv(context).map(|event| {
             let event = event.unwrap_or_else(|| Event::Broken { message: "lost".into() });
             self.is_over = matches!(event, Event::Ended(_) | Event::Broken { .. });
+            if self.is_over {
+                self.place = None;
+            }
             Some((Arc::clone(&self.id), event))
         })
     }

@@ -59,6 +59,7 @@ pub(crate) async fn run(stream: Stream, given: Given) {
     let mut connection = Connection {
         account: given.executor.account(),
         revoked: given.caller.revoked(),
+        caller: given.caller.clone(),
         executor: given.executor,
         settings: given.settings,
         metrics: given.metrics,
@@ -76,6 +77,7 @@ pub(crate) async fn run(stream: Stream, given: Given) {
 }
 
 struct Connection {
+    caller: Caller,
     executor: Executor,
     account: Account,
     settings: Arc<Settings>,
@@ -241,6 +243,10 @@ impl Connection {
         let now = clock::now();
         let skew =
             clock::skew_ms(&execute.ts, now).filter(|skew| skew.unsigned_abs() > SMALL_SKEW_MS);
+        let place = self
+            .caller
+            .begin_execution()
+            .map_err(|quota| (ErrorCode::SandboxOverloaded, quota.to_string()))?;
         let running = self
             .account
             .submit(from_wire::execution(execute, limits))
@@ -250,7 +256,7 @@ impl Connection {
         self.metrics.accepted();
         let telling = telling::Telling::new(self.executor.memory_limit(), posture);
         self.book.open(Arc::clone(&id), bytes, running.stop, telling);
-        self.events.push(Events::new(id, running.events));
+        self.events.push(Events::new(id, running.events).with_place(place));
         Ok(())
     }
 

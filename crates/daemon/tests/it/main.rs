@@ -28,6 +28,7 @@ mod metrics;
 mod oauth;
 mod paths;
 mod peer;
+mod policy;
 mod ports;
 mod previews;
 mod real;

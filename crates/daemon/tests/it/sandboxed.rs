@@ -8,6 +8,7 @@ use std::{
 
 use api::agbox::v1;
 use daemon::{
+    auth::Keyring,
     grpc::{
         Lifecycle,
         door::{Door, Peers},
@@ -22,6 +23,7 @@ use engine::{
     sessions::{self, Sessions},
 };
 use harness::{SpawnerProcess, remove_sandboxes, start_spawner_behind};
+use model::policy::Policy;
 use rustix::{
     fs::{Gid, Uid},
     thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
@@ -89,14 +91,16 @@ impl Sandboxed {
 
     /// Starts one whose sessions are kept for so long.
     pub(crate) async fn start_on(terms: sessions::Settings) -> Self {
-        Self::start_all(None, support::settings(), Defaults::default(), terms, None).await
+        let with = (terms, Policy::default());
+        Self::start_all(None, support::settings(), Defaults::default(), with, None).await
     }
 
     /// Starts one as a node of this name, over a store that others have too.
     pub(crate) async fn start_over(store: Store, node: &str) -> Self {
         let (defaults, terms) = (Defaults::default(), sessions::Settings::default());
         let kept = Some((store, node));
-        Self::start_all(None, support::settings(), defaults, terms, kept).await
+        let with = (terms, Policy::default());
+        Self::start_all(None, support::settings(), defaults, with, kept).await
     }
 
     /// Starts one whose sandboxes get this.
@@ -106,14 +110,21 @@ impl Sandboxed {
         defaults: Defaults,
     ) -> Self {
         let terms = sessions::Settings::default();
-        Self::start_all(group, surfaces, defaults, terms, None).await
+        Self::start_all(group, surfaces, defaults, (terms, Policy::default()), None).await
+    }
+
+    /// Starts one under this policy.
+    pub(crate) async fn start_under(policy: Policy) -> Self {
+        let terms = sessions::Settings::default();
+        let settings = support::settings();
+        Self::start_all(None, settings, Defaults::default(), (terms, policy), None).await
     }
 
     async fn start_all(
         group: Option<u32>,
         surfaces: daemon::serve::Settings,
         defaults: Defaults,
-        terms: sessions::Settings,
+        (terms, policy): (sessions::Settings, Policy),
         kept: Option<(Store, &str)>,
     ) -> Self {
         let data = tempfile::tempdir().unwrap();
@@ -150,7 +161,8 @@ impl Sandboxed {
         };
         let (with, scripted) = ((engine.clone().into(), lifecycle), Scripted::default());
         let keys = tempfile::tempdir().unwrap();
-        let daemon = Daemon::start_over(store.clone(), keys, with, scripted, surfaces).await;
+        let keyring = Keyring::open_with(store.clone(), policy).await.unwrap();
+        let daemon = Daemon::start_over(keyring, keys, with, scripted, surfaces).await;
         Self {
             daemon: Some(daemon),
             socket,

@@ -11,6 +11,7 @@ use daemon::{
     ws::health::Timing,
 };
 use engine::tasks::Tasks;
+use model::policy::Policy;
 use store::Store;
 use tempfile::TempDir;
 use tokio::{
@@ -80,18 +81,28 @@ impl Daemon {
     ) -> Self {
         let data = tempfile::tempdir().unwrap();
         let store = Store::open(&data.path().join("s.db")).unwrap();
-        Self::start_over(store, data, (executor.into(), lifecycle), scripted, settings).await
+        let keyring = Keyring::open(store).await.unwrap();
+        Self::start_over(keyring, data, (executor.into(), lifecycle), scripted, settings).await
     }
 
-    /// Starts a daemon whose keys are kept in this store.
+    /// Starts a daemon whose executions follow scripts, under this policy.
+    pub(crate) async fn start_under(policy: Policy) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let store = Store::open(&data.path().join("s.db")).unwrap();
+        let keyring = Keyring::open_with(store, policy).await.unwrap();
+        let scripted = Scripted::default();
+        let with = (scripted.executor(), Lifecycle::default());
+        Self::start_over(keyring, data, with, scripted, settings()).await
+    }
+
+    /// Starts a daemon with these keys.
     pub(crate) async fn start_over(
-        store: Store,
+        keyring: Keyring,
         data: TempDir,
         (executor, lifecycle): (Executor, Lifecycle),
         scripted: Scripted,
         settings: Settings,
     ) -> Self {
-        let keyring = Keyring::open(store).await.unwrap();
         keys::ensure_admin(&keyring, data.path()).await.unwrap();
         let secret = keys::read_secret(&keys::admin_key_file(data.path())).unwrap().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

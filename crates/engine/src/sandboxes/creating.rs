@@ -10,6 +10,7 @@ use isolate::failpoint;
 use model::{
     audit::Entry,
     ids::{Alias, SandboxId, Tenant},
+    policy::Quotas,
     sandbox::Sandbox,
     spec::SandboxSpec,
     transition::Creation,
@@ -20,15 +21,17 @@ use tokio::{select, sync::oneshot};
 use super::{
     Caller, SandboxError, Sandboxes, Shared,
     actor::{Actor, Contact, Work},
-    clock, command, companions, materials, paths, random,
+    clock, command, companions, materials, paths,
+    places::{Place, Terms},
+    random,
     stock::{Kind, Prepared},
 };
 
 /// What the record of a sandbox is kept with.
 pub(super) enum Record {
     Alone,
-    /// An entry in the audit log.
-    Recorded(Box<Entry>),
+    /// An entry in the audit log, if the tenant may have it.
+    Recorded(Box<Terms>),
     /// The binding that it is made for.
     Bound(Box<dyn FnOnce(&Sandbox) -> Binding + Send>),
 }
@@ -49,6 +52,11 @@ impl Sandboxes {
         companions::check(&spec)?;
         let opened = paths::images_of(caller, &spec);
         materials::check(&shared.images, &spec, &opened)?;
+        let quotas = match &record {
+            Record::Recorded(terms) => terms.quotas,
+            Record::Alone | Record::Bound(_) => Quotas::default(),
+        };
+        let place = Place::take(shared, tenant, quotas)?;
         let prepared = shared.stock.take(Kind::of(&spec));
         let id = match &prepared {
             Some(Prepared { id, .. }) => id.clone(),
@@ -70,7 +78,7 @@ impl Sandboxes {
         let (answer, accepted) = oneshot::channel();
         shared.tasks.start("creation of a sandbox", async move {
             // Whoever has gone away needs no answer.
-            let _ = answer.send(creating.accept().await);
+            let _ = answer.send(creating.accept(place).await);
         });
         let gone = |_| SandboxError::Unavailable("the server ends".to_owned());
         accepted.await.map_err(gone)?
@@ -97,16 +105,16 @@ enum Kept {
 
 impl Creating {
     /// Keeps its record, and begins its task.
-    pub(super) async fn accept(mut self) -> Result<Sandbox, SandboxError> {
+    pub(super) async fn accept(mut self, place: Place) -> Result<Sandbox, SandboxError> {
         let (shared, sandbox) = (Arc::clone(&self.shared), self.creation.sandbox().clone());
         let mut body = self.may_be_made_early().then(|| Actor::make(&shared, &sandbox));
-        let door = Actor::announce(&shared, &sandbox);
+        let door = place.fill(|| Actor::announce(&shared, &sandbox));
         let (store, creation) = (shared.store.clone(), self.creation.clone());
         let record = match std::mem::replace(&mut self.record, Record::Alone) {
             Record::Alone => Kept::Nothing,
-            Record::Recorded(mut entry) => {
-                entry.sandbox = Some(sandbox.id.to_string());
-                Kept::Entry(entry)
+            Record::Recorded(terms) => {
+                let sandbox = Some(sandbox.id.to_string());
+                Kept::Entry(Box::new(Entry { sandbox, ..terms.entry }))
             }
             Record::Bound(binding) => Kept::Binding(Box::new(binding(&sandbox))),
         };

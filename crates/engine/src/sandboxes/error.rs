@@ -1,6 +1,6 @@
 //! Why something cannot be done with a sandbox.
 
-use model::{event::Sequence, sandbox::Refusal};
+use model::{event::Sequence, policy::QuotaError, sandbox::Refusal};
 use store::StoreError;
 
 use crate::images::ImageError;
@@ -29,6 +29,8 @@ pub enum SandboxError {
     /// What is asked for can never be.
     #[error("{0}")]
     Invalid(String),
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
     /// It may be possible later.
     #[error("{0}")]
     Unavailable(String),

@@ -1,0 +1,221 @@
+//! Policy at the doors: capabilities, life of tokens, quotas, rates; and tenants, who never see each
+//! other.
+
+use std::collections::BTreeMap;
+
+use daemon::{
+    dataplane::{self, routes::Credentials},
+    keys::{NewKey, Secret},
+};
+use model::{
+    actor::{Actor, ActorKind},
+    capability::Asked,
+    policy::{Policy, Quotas, Rule, Scopes},
+    token::Lifetime,
+};
+use serde_json::{Value, json};
+use store::keys::Role;
+
+use crate::{
+    peer::{Peer, cancel},
+    sandboxed::Sandboxed,
+    support::{Answer, Daemon},
+};
+
+const BOXES: &str = "/v2/sandboxes/boxes";
+
+async fn ask(daemon: &Daemon, key: &str, method: &str, path: &str, body: &Value) -> Answer {
+    let bearer = format!("Bearer {key}");
+    let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    daemon.ask(method, path, &headers, &body).await
+}
+
+async fn key(daemon: &Daemon, tenant: &str, role: Role, kind: ActorKind) -> String {
+    let actor = Actor { kind, id: "somebody".to_owned() };
+    let named = NewKey::named("somebody", role).unwrap();
+    let new = NewKey { tenant: tenant.to_owned(), actor, ..named };
+    let secret = Secret::random().unwrap();
+    daemon.keyring.create(new, &secret).await.unwrap();
+    secret.reveal().to_owned()
+}
+
+fn named(name: &str) -> Value {
+    json!({"name": name, "snapshot_name": "host", "wait_for_ready": true})
+}
+
+fn rule(scope: &str) -> Rule {
+    let most = Asked::scope(scope).unwrap().capabilities();
+    Rule { capabilities: Some(most), scopes: Scopes::All }
+}
+
+#[tokio::test]
+async fn capabilities_and_life_of_tokens_are_what_the_operator_allows() {
+    let agent = Asked::scope("fs:ro").unwrap().capabilities();
+    let token_ttl = Lifetime::seconds(300).unwrap();
+    let (admin, user) = (rule("fs:rw process"), rule("fs:ro"));
+    let policy = Policy { agent, admin, user, token_ttl, ..Policy::default() };
+    let sandboxed = Sandboxed::start_under(policy).await;
+    let daemon = sandboxed.daemon();
+    let made = ask(daemon, &daemon.key, "POST", BOXES, &named("a-box")).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    let id = made.json()["id"].as_str().unwrap().to_owned();
+    let robot = json!({"type": "agent", "id": "robot"});
+    let rows = [
+        (json!({}), Ok("fs:rw process")),
+        (json!({"scope": "shell process"}), Ok("process")),
+        (json!({"scope": ""}), Ok("")),
+        (json!({"actor": robot}), Ok("fs:ro")),
+        (json!({"actor": robot, "scope": "process"}), Err((403, "CAPABILITY_DENIED".to_owned()))),
+        (json!({"scope": "shell"}), Err((403, "CAPABILITY_DENIED".to_owned()))),
+        (json!({"scope": "everything"}), Err((400, "INVALID_REQUEST".to_owned()))),
+        (json!({"ttl_seconds": 301}), Err((400, "INVALID_REQUEST".to_owned()))),
+    ];
+    for (mut asked, expected) in rows {
+        asked["sandbox"] = json!("a-box");
+        let answer = ask(daemon, &daemon.key, "POST", "/v1/admin/tokens", &asked).await;
+        let found = match answer.status {
+            201 => {
+                assert_eq!(answer.json()["expires_in"], 300);
+                Ok(answer.json()["scope"].as_str().unwrap().to_owned())
+            }
+            _ => Err(answer.problem()),
+        };
+        assert_eq!(found, expected.map(str::to_owned), "{asked}");
+    }
+    // A key on the data plane has what its role has.
+    let user = key(daemon, "default", Role::User, ActorKind::Human).await;
+    let execute = json!({"command": "true"});
+    let denied = ask(daemon, &user, "POST", &format!("/dp/{id}/execute"), &execute).await;
+    assert_eq!(denied.status, 403, "{}", denied.body);
+    let allowed = ask(daemon, &daemon.key, "POST", &format!("/dp/{id}/execute"), &execute).await;
+    assert_eq!(allowed.status, 200, "{}", allowed.body);
+}
+
+#[tokio::test]
+async fn a_tenant_has_as_many_sandboxes_as_it_may_also_if_it_asks_at_once() {
+    let few = Quotas { sandboxes: Some(2), ..Quotas::default() };
+    let tenants = BTreeMap::from([("default".to_owned(), few)]);
+    let sandboxed = Sandboxed::start_under(Policy { tenants, ..Policy::default() }).await;
+    let daemon = sandboxed.daemon();
+    let make = async |number: usize| {
+        ask(daemon, &daemon.key, "POST", BOXES, &named(&format!("box-{number}"))).await
+    };
+    let answers = futures_util::future::join_all((0..8).map(make)).await;
+    let made = answers.iter().filter(|answer| answer.status == 201).count();
+    assert_eq!(made, 2, "{answers:#?}");
+    for refused in answers.iter().filter(|answer| answer.status != 201) {
+        assert_eq!(refused.status, 429, "{}", refused.body);
+        assert!(refused.head.contains("retry-after: "), "{}", refused.head);
+        assert_eq!(refused.json()["detail"]["error"], "QuotaExceeded");
+    }
+    let other = key(daemon, "other", Role::User, ActorKind::Human).await;
+    assert_eq!(ask(daemon, &other, "POST", BOXES, &named("theirs")).await.status, 201);
+    let list = ask(daemon, &daemon.key, "GET", BOXES, &Value::Null).await.json();
+    let name = list["sandboxes"][0]["name"].as_str().unwrap().to_owned();
+    let path = format!("{BOXES}/{name}");
+    assert_eq!(ask(daemon, &daemon.key, "DELETE", &path, &Value::Null).await.status, 204);
+    let tenant = "default".parse().unwrap();
+    let gone = sandboxed.sandboxes.get(&tenant, &name).await.unwrap();
+    sandboxed.sandboxes.settled(gone).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_tenant_has_as_many_executions_as_it_may_over_all_connections() {
+    let quotas = Quotas { executions: Some(2), ..Quotas::default() };
+    let daemon = Daemon::start_under(Policy { quotas, ..Policy::default() }).await;
+    let mut one = Peer::connect(&daemon).await;
+    let mut other = Peer::connect(&daemon).await;
+    for (peer, id) in [(&mut one, "a"), (&mut other, "b")] {
+        peer.run(id, "start\nhang").await;
+        // It is accepted when there is a word of it.
+        peer.next().await;
+    }
+    other.run("c", "start").await;
+    let refused = other.until_end("c").await;
+    assert_eq!(refused[0]["code"], "SANDBOX_OVERLOADED", "{refused:?}");
+    one.send(cancel("a")).await;
+    one.until_end("a").await;
+    other.run("d", "start").await;
+    assert_eq!(other.until_end("d").await.last().unwrap()["type"], "result");
+}
+
+/// H19.
+#[tokio::test]
+async fn h19_who_asks_too_fast_is_told_when_to_come_back_before_his_body_is_read() {
+    let quotas = Quotas { requests_per_second: Some(3), ..Quotas::default() };
+    let daemon = Daemon::start_under(Policy { quotas, ..Policy::default() }).await;
+    let bearer = format!("Bearer {}", daemon.key);
+    let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
+    let mut limited = 0;
+    for _ in 0..20 {
+        // What is no JSON would be refused with 400 if it were read.
+        let answer = daemon.ask("POST", "/v1/admin/keys", &headers, "nonsense").await;
+        match answer.status {
+            400 => {}
+            429 => {
+                limited += 1;
+                assert_eq!(answer.problem(), (429, "RATE_LIMITED".into()));
+                assert!(answer.head.contains("retry-after: 1"), "{}", answer.head);
+                assert_eq!(answer.json()["error"]["retryable"], true);
+            }
+            other => panic!("{other}: {}", answer.body),
+        }
+    }
+    assert!(limited > 0);
+    // Other keys have their own.
+    let other = key(&daemon, "default", Role::Admin, ActorKind::Human).await;
+    assert_eq!(ask(&daemon, &other, "GET", "/v1/admin/keys", &Value::Null).await.status, 200);
+}
+
+/// Whatever is somebody else's looks like what is not there, on every route there is.
+#[tokio::test]
+async fn tenants_never_see_each_other() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let made = ask(daemon, &daemon.key, "POST", BOXES, &named("a-box")).await.json();
+    let id = made["id"].as_str().unwrap();
+    let stranger = key(daemon, "other", Role::Admin, ActorKind::Human).await;
+    let mut routes: Vec<(String, String)> = Vec::new();
+    for (method, path) in
+        [("GET", ""), ("DELETE", ""), ("GET", "/status"), ("POST", "/start"), ("POST", "/stop")]
+    {
+        for name in ["a-box", id] {
+            routes.push((method.to_owned(), format!("{BOXES}/{name}{path}")));
+        }
+    }
+    routes.push(("POST".to_owned(), "/v1/admin/tokens".to_owned()));
+    for listed in dataplane::list() {
+        if listed.credentials == Credentials::TokenOrKey && listed.method != "WS" {
+            let path = listed.path.replace("{sandbox_id}", id).replace("{*path}", "x");
+            let path = path.replace("{exec_id}", "x").replace("{stream}", "stdout");
+            routes.push((listed.method.replace("ANY", "GET"), path.replace("{port}", "80")));
+        }
+    }
+    assert!(routes.len() > 15, "{routes:#?}");
+    let hide = |answer: &Answer| {
+        let mut body = answer.json();
+        body["error"]["request_id"] = Value::Null;
+        body["detail"]["error_id"] = Value::Null;
+        (answer.status, body)
+    };
+    for (method, path) in &routes {
+        let body = |sandbox: &str| match path.as_str() {
+            "/v1/admin/tokens" => json!({"sandbox": sandbox}),
+            _ => json!({"command": "true"}),
+        };
+        let theirs = ask(daemon, &stranger, method, path, &body(id)).await;
+        let nowhere = path.replace(id, "sb_00000000000000000000000000").replace("a-box", "no-box");
+        let body = body("sb_00000000000000000000000000");
+        let nobodys = ask(daemon, &stranger, method, &nowhere, &body).await;
+        assert_eq!(theirs.status, 404, "{method} {path}: {}", theirs.body);
+        assert_eq!(hide(&theirs), hide(&nobodys), "{method} {path}");
+    }
+    let list = ask(daemon, &stranger, "GET", BOXES, &Value::Null).await.json();
+    assert_eq!(list["sandboxes"], json!([]));
+    // The name is free for them, and nothing happened to the first.
+    let theirs = ask(daemon, &stranger, "POST", BOXES, &named("a-box")).await;
+    assert_eq!(theirs.status, 201, "{}", theirs.body);
+    let mine = ask(daemon, &daemon.key, "GET", &format!("{BOXES}/a-box"), &Value::Null).await;
+    assert_eq!((mine.status, mine.json()["id"].as_str()), (200, Some(id)));
+}
