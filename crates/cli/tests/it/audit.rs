@@ -6,7 +6,7 @@ use crate::{command::call, keeper::Keeper};
 
 /// Returns the checkpoint that an export ended with.
 fn checkpoint(err: &str) -> &str {
-    err.trim().strip_prefix("ringfence: checkpoint ").unwrap_or_else(|| panic!("{err}"))
+    err.trim().strip_prefix("ringfence: checkpoint ").expect(err)
 }
 
 /// K9, and what was exported is verified with nothing else at hand.
