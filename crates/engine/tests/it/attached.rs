@@ -170,15 +170,9 @@ async fn output_beyond_what_is_kept_waits_for_its_reader_and_no_byte_is_missing(
     server.end().await;
 }
 
-/// Fills the inbox of the sandbox, and waits for nobody to empty it.
-async fn crowd<F: Future>(asks: &mut [std::pin::Pin<Box<F>>]) {
-    std::future::poll_fn(|context| {
-        for ask in &mut *asks {
-            let _ = ask.as_mut().poll(context);
-        }
-        std::task::Poll::Ready(())
-    })
-    .await;
+/// Has something go as far as it can, and waits for nobody.
+async fn begin<F: Future>(mut future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Output> {
+    std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context))).await
 }
 
 #[tokio::test]
@@ -193,10 +187,20 @@ async fn a_reader_whom_a_command_waits_for_is_heard_although_the_inbox_was_full(
     let mut output = attached.output(Stream::Stdout, 0, OnFull::Wait);
     let mut read = 0;
     loop {
-        // Whatever is said of this reader finds no room, until it waits itself.
+        // Whatever is said of this reader finds no room, until somebody else has his turn.
         let mut asks: Vec<_> = (0..100).map(|_| Box::pin(attached.signal(0))).collect();
-        tokio::task::unconstrained(crowd(&mut asks)).await;
-        match timeout(PATIENCE, output.next()).await.expect("nothing comes").unwrap() {
+        for ask in &mut asks {
+            let _ = tokio::task::unconstrained(begin(ask.as_mut())).await;
+        }
+        let mut next = std::pin::pin!(output.next());
+        let begun = begin(next.as_mut()).await;
+        // Those who found no room either do not wait for it.
+        drop(asks);
+        let next = match begun {
+            std::task::Poll::Ready(next) => next,
+            std::task::Poll::Pending => timeout(PATIENCE, next).await.expect("nothing comes"),
+        };
+        match next.unwrap() {
             Part::Bytes { bytes, .. } => read += bytes.len(),
             Part::Gap { .. } => panic!("output is missing"),
             Part::End { .. } => break,
