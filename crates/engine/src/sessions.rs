@@ -136,6 +136,7 @@ impl Sessions {
                 shared.rest_later(id);
             }
         }
+        shared.end_what_was_left().await?;
         let keeping = keeper::keep(Arc::downgrade(&shared), Arc::clone(&shared.earlier));
         shared.sandboxes.tasks().start("leases", keeping);
         Ok(Self { shared })
@@ -369,10 +370,27 @@ impl Shared {
     async fn finish(&self, session: &Session, end: SessionEnd) -> Result<(), SessionError> {
         self.keep(&session.end(end)).await?;
         tracing::info!(session = %session.id, sandbox = %session.sandbox, end = end.name(), "session ended");
-        match end.cause() {
-            Some(cause) => Ok(self.sandboxes.end(&session.sandbox, cause).await?),
-            None => Ok(()),
+        let Some(cause) = end.cause() else { return Ok(()) };
+        if let Err(error) = self.sandboxes.end(&session.sandbox, cause.clone()).await {
+            let sandbox = session.sandbox.clone();
+            tracing::warn!(%sandbox, %error, "cannot end the sandbox of a session yet");
+            self.sandboxes.end_later(sandbox, cause);
         }
+        Ok(())
+    }
+
+    /// Ends the sandboxes of sessions that a server before this one has ended, and no more.
+    async fn end_what_was_left(&self) -> Result<(), SandboxError> {
+        let there = self.store().unfinished_sandboxes(self.sandboxes.node()).await?;
+        for sandbox in there.sandboxes {
+            let last = self.store().session_with(&sandbox.id).await?;
+            if let Some(State::Ended(end)) = last.map(|session| session.state)
+                && let Some(cause) = end.cause()
+            {
+                self.sandboxes.end_later(sandbox.id, cause);
+            }
+        }
+        Ok(())
     }
 
     /// Keeps a step that changes one session, here and in the store. Returns the session after it.

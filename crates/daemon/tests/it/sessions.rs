@@ -163,7 +163,7 @@ async fn every_mode_answers_as_it_says_with_the_names_of_its_list() {
         match expected {
             Ok(()) => assert_eq!(answer.status, 200, "{body}: {}", answer.body),
             Err((status, code)) => {
-                assert_eq!(answer.problem(), (status, code.to_owned()), "{body}")
+                assert_eq!(answer.problem(), (status, code.to_owned()), "{body}");
             }
         }
     }

@@ -11,7 +11,7 @@ use model::{
     units::Timestamp,
 };
 use store::{Store, sessions::Binding};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::{Caller, SandboxError, Sandboxes, actor::Ask, creating::Record};
 use crate::tasks::Tasks;
@@ -127,6 +127,21 @@ impl Sandboxes {
             Ok(_) | Err(SandboxError::NotFound) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Deletes a sandbox as soon as that can be kept. If the server ends before, the next one does it.
+    pub(crate) fn end_later(&self, id: SandboxId, cause: EndCause) {
+        const RETRY: Duration = Duration::from_secs(5);
+        let sandboxes = self.clone();
+        self.shared.tasks.start("end of a sandbox", async move {
+            while let Err(error) = sandboxes.end(&id, cause.clone()).await {
+                let is_served = sandboxes.shared.living().contains_key(&id);
+                if !is_served || matches!(error, SandboxError::Store(_)) {
+                    return tracing::error!(sandbox = %id, %error, "cannot end a sandbox");
+                }
+                sleep(RETRY).await;
+            }
+        });
     }
 
     /// Tells whoever follows a sandbox that it ends soon. One that is too busy to hear it goes without.

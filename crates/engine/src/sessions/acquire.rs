@@ -349,20 +349,16 @@ impl Shared {
     }
 
     /// Gives up the sandbox of a session that another has taken the place of.
-    fn replace(self: &Arc<Self>, latest: Option<&Session>) {
+    fn replace(&self, latest: Option<&Session>) {
         let Some(before) = latest.filter(|before| !before.has_ended()) else { return };
         let end = end_of_replaced(before);
         let step = before.end(end);
         if let Some(ended) = step.changed() {
             self.follow(ended.clone());
         }
-        let (shared, sandbox) = (Arc::clone(self), before.sandbox.clone());
-        let Some(cause) = end.cause() else { return };
-        self.sandboxes.tasks().start("end of a replaced sandbox", async move {
-            if let Err(error) = shared.sandboxes.end(&sandbox, cause).await {
-                tracing::debug!(%sandbox, %error, "cannot end a sandbox that was replaced");
-            }
-        });
+        if let Some(cause) = end.cause() {
+            self.sandboxes.end_later(before.sandbox.clone(), cause);
+        }
     }
 
     /// Waits until the sandbox of a session is of use.

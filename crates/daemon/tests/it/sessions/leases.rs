@@ -127,3 +127,23 @@ async fn the_next_server_ends_what_fell_due_meanwhile_and_keeps_the_rest() {
     let path = format!("{SESSIONS}/{}", text(&long, "/session_id"));
     assert_eq!(ask(daemon, "GET", &path).await.status, 200);
 }
+
+/// A server that is killed between the end of a session and that of its sandbox leaves the latter to the next.
+#[tokio::test]
+async fn the_next_server_ends_the_sandbox_of_a_session_that_has_ended() {
+    let settings = terms(60_000, 120_000, 60_000);
+    let sandboxed = Sandboxed::start_on(settings).await;
+    let daemon = sandboxed.daemon();
+    let (ended, lives) = (ensure(daemon, "thr_1").await, ensure(daemon, "thr_2").await);
+    let id = text(&ended, "/session_id").parse().unwrap();
+    let store = sandboxed.kept();
+    let session = store.session(&id).await.unwrap().unwrap();
+    let step = session.end(model::session::SessionEnd::HardTtl);
+    store.bind(store::sessions::Binding::of(step)).await.unwrap();
+    let _next =
+        engine::sessions::Sessions::open(sandboxed.sandboxes.clone(), settings).await.unwrap();
+    let (cause, _) = end(&sandboxed, text(&ended, "/sandbox/id")).await;
+    assert_eq!(cause, EndCause::HardTtl);
+    let path = format!("{SESSIONS}/{}", text(&lives, "/session_id"));
+    assert_eq!(ask(daemon, "GET", &path).await.status, 200);
+}

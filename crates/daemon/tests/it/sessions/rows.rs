@@ -312,7 +312,9 @@ async fn h12_h14_bodies_are_json_not_compressed_and_not_large() {
         daemon.address, daemon.key
     );
     for _ in 0..17 {
-        chunked.push_str(&format!("10000\r\n{}\r\n", " ".repeat(0x10000)));
+        chunked += "10000\r\n";
+        chunked += &" ".repeat(0x10000);
+        chunked += "\r\n";
     }
     assert_eq!(raw(daemon.address, chunked.as_bytes()).await.problem(), too_large);
     let headers = [key, ("Content-Type", "Application/JSON; charset=utf-8")];
