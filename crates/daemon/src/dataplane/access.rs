@@ -116,7 +116,8 @@ impl Access {
         });
     }
 
-    fn entry(&self, action: Action) -> Entry {
+    /// Returns what the audit log says of something that is done with this right.
+    pub(crate) fn entry(&self, action: Action) -> Entry {
         let right = &*self.0;
         let (jti, session) = match &right.proof {
             Proof::Token { held, .. } => {

@@ -17,6 +17,7 @@ use axum::{
     routing::post,
 };
 use model::{
+    audit::{Action, Entry, Outcome},
     capability::Asked,
     reach::Reach,
     token::{Lifetime, Narrowing},
@@ -30,6 +31,7 @@ use super::{
     tokens::{find, introspect},
 };
 use crate::{
+    audit,
     auth::Caller,
     dataplane::{access::Access, refusal::Refusal},
     from_wire, to_wire,
@@ -71,10 +73,19 @@ async fn exchange(State(app): State<App>, form: Form) -> Result<Private<Exchange
         return Err(Refused::new("unsupported_grant_type", message));
     }
     let asked = Exchange::read(&form)?;
-    let minted = match asked.subject(&app).await? {
-        Subject::Key(caller) => asked.of_key(&app, &caller).await?,
-        Subject::Token(access) => asked.of_token(&app, &access).await?,
+    let (minted, entry) = match asked.subject(&app).await? {
+        Subject::Key(caller) => {
+            let entry = audit::by(&caller, Action::TokenExchange);
+            (asked.of_key(&app, &caller).await?, entry)
+        }
+        Subject::Token(access) => {
+            let entry = access.entry(Action::TokenExchange);
+            // What it was made of; what it is called itself comes with the grant.
+            let entry = Entry { object: entry.jti.clone(), ..entry };
+            (asked.of_token(&app, &access).await?, entry)
+        }
     };
+    app.audit.record(audit::granting(entry, &minted.claims)).await?;
     Ok(private(to_wire::exchanged(&minted)))
 }
 
@@ -111,7 +122,15 @@ async fn revoke(State(app): State<App>, form: Form) -> Result<StatusCode, Refuse
         // A row for what has ended would change nothing.
         Ok(held) if held.is_revoked() || held.is_over() => Ok(StatusCode::OK),
         Ok(held) => {
-            plane.tokens.revoke(&held.claims().sandbox, &held.claims().id).await?;
+            let claims = held.claims();
+            plane.tokens.revoke(&claims.sandbox, &claims.id).await?;
+            app.audit.note(Entry {
+                actor: Some(claims.actor.clone()),
+                key: Some(claims.key.clone()),
+                sandbox: Some(claims.sandbox.to_string()),
+                jti: Some(claims.id.clone()),
+                ..audit::entry(Action::TokenRevoke, Outcome::Granted)
+            });
             Ok(StatusCode::OK)
         }
         Err(Refusal::Unclear(error)) => Err(ApiError::from(error).into()),

@@ -21,9 +21,16 @@ use axum::{
     response::Response,
     routing::{get, post},
 };
-use engine::sessions::{Sessions, Shown, Which};
+use engine::sessions::{Acquired, Sessions, Shown, Which};
 use model::{
-    actor::Actor, capability::Asked, ids::Tenant, policy::Policy, reach::Reach, token::Lifetime,
+    actor::Actor,
+    audit::{Action, Entry},
+    capability::Asked,
+    ids::Tenant,
+    policy::Policy,
+    reach::Reach,
+    session::Session,
+    token::Lifetime,
 };
 
 use super::{
@@ -32,14 +39,16 @@ use super::{
     strict::{MaybeObject, Object},
 };
 use crate::{
+    audit::{self, Audit},
     auth::{Admin, Caller},
+    dataplane::access::Plane,
     keys::random_hex,
     tokens::{
         FindError, Held, Tokens,
         mint::{self, Minted, Wish, mint},
     },
 };
-use from_wire::Proof;
+use from_wire::{Asking, Proof};
 use refusals::Names;
 
 /// For so long a token is good after its holder has shown it to get the next.
@@ -76,6 +85,7 @@ pub(super) struct Desk {
     pub(super) tenant: Tenant,
     pub(super) caller: Caller,
     tokens: Tokens,
+    pub(super) audit: Audit,
 }
 
 /// What somebody wants a token to be.
@@ -91,7 +101,8 @@ impl Desk {
         let missing = || ApiError::new(ErrorCode::NotFound, "this server keeps no sandboxes");
         let tenant = caller.tenant().parse().map_err(|_name| missing())?;
         let plane = app.plane().ok_or_else(missing)?;
-        Ok(Self { sessions: plane.sessions, tenant, caller, tokens: plane.tokens })
+        let Plane { sessions, tokens, audit, .. } = plane;
+        Ok(Self { sessions, tenant, caller, tokens, audit })
     }
 
     /// Returns who acts, if the caller may act for him.
@@ -109,9 +120,23 @@ impl Desk {
         granted.map(drop).map_err(ApiError::from)
     }
 
-    /// Gives out a token for a session.
-    pub(super) async fn mint(&self, shown: &Shown, terms: Terms) -> Result<Minted, ApiError> {
-        let session = &shown.session;
+    /// Returns what the audit log says of this that the caller does with a session.
+    pub(super) fn entry(&self, action: Action, session: &Session) -> Entry {
+        Entry {
+            scope: Some(session.scope.to_string()),
+            session: Some(session.id.to_string()),
+            sandbox: Some(session.sandbox.to_string()),
+            ..audit::by(&self.caller, action)
+        }
+    }
+
+    /// Gives out a token for a session. It is on the audit log before anybody sees it.
+    pub(super) async fn mint(
+        &self,
+        session: &Session,
+        terms: Terms,
+        action: Action,
+    ) -> Result<Minted, ApiError> {
         let wish = Wish {
             sandbox: session.sandbox.clone(),
             generation: session.generation,
@@ -122,7 +147,23 @@ impl Desk {
             thread: session.scope.as_thread().map(str::to_owned),
             format: None,
         };
-        Ok(mint(&self.tokens, &self.caller, wish).await?)
+        let minted = mint(&self.tokens, &self.caller, wish).await?;
+        self.audit.record(audit::granting(self.entry(action, session), &minted.claims)).await?;
+        Ok(minted)
+    }
+
+    /// Gives a scope its sandbox and the caller a token.
+    pub(super) async fn acquire(&self, asked: Asking) -> Result<(Acquired, Minted), ApiError> {
+        let Asking { acquire, terms, names } = asked;
+        let scope = Some(acquire.scope.to_string());
+        let entry = Entry { scope, ..audit::by(&self.caller, Action::SessionAcquire) };
+        self.audit.refusal(&entry, self.check(&terms))?;
+        let give =
+            async |session: &Session| self.mint(session, terms, Action::SessionAcquire).await;
+        let acquired = self.sessions.acquire_with(acquire, give).await;
+        let acquired = acquired.map_err(|error| names.refuse(error));
+        let (acquired, minted) = self.audit.refusal(&entry, acquired)?;
+        Ok((acquired, minted?))
     }
 
     /// Gives out the next token: what the one is that is shown, which then ends soon, or else what the caller may
@@ -136,13 +177,14 @@ impl Desk {
         let Some(proof) = proof else {
             let actor = self.acting(None)?;
             let terms = Terms { actor, asked: None, reach: Reach::Everywhere, lifetime };
-            return self.mint(shown, terms).await;
+            return self.mint(&shown.session, terms, Action::SessionRefresh).await;
         };
         let old = self.proven(shown, &proof).await?;
         let claims = old.claims();
         let asked = Some(Asked::scope(&claims.capabilities.to_string())?);
         let (actor, reach) = (self.acting(Some(claims.actor.clone()))?, claims.reach.clone());
-        let minted = self.mint(shown, Terms { actor, asked, reach, lifetime }).await?;
+        let terms = Terms { actor, asked, reach, lifetime };
+        let minted = self.mint(&shown.session, terms, Action::SessionRefresh).await?;
         self.tokens.revoke_after(claims, &minted.claims, OVERLAP).await?;
         Ok(minted)
     }
@@ -177,11 +219,7 @@ async fn acquire(
     let desk = Desk::of(&app, caller)?;
     let key = from_wire::request_key(&desk, &headers, body.fingerprint("POST sessions"))?;
     let asked = from_wire::acquire(&desk, body, key, app.settings.sessions_image.as_deref())?;
-    desk.check(&asked.terms)?;
-    let names = asked.names;
-    let acquired = desk.sessions.acquire(asked.acquire).await;
-    let acquired = acquired.map_err(|error| names.refuse(error))?;
-    let minted = desk.mint(&acquired.shown, asked.terms).await?;
+    let (acquired, minted) = desk.acquire(asked).await?;
     Ok(Json(to_wire::session(&acquired.shown, &minted, acquired.hint, &app.base_url)))
 }
 
@@ -245,7 +283,10 @@ async fn release(
     let desk = Desk::of(&app, caller)?;
     let which = from_wire::which(&id, Names::Session)?;
     let released = desk.sessions.release(&desk.tenant, &which).await;
-    released.map_err(|error| Names::Session.refuse(error))?;
+    let released = released.map_err(|error| Names::Session.refuse(error));
+    let entry = Entry { session: Some(id), ..audit::by(&desk.caller, Action::SessionRelease) };
+    desk.audit.refusal(&entry, released)?;
+    desk.audit.note(entry);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -259,7 +300,10 @@ async fn kill(
     let missing = |_not_an_id| ApiError::new(ErrorCode::NotFound, "there is no such sandbox");
     let sandbox = id.parse().map_err(missing)?;
     let killed = desk.sessions.kill(&desk.tenant, &sandbox).await;
-    killed.map_err(|error| Names::Session.refuse(error))?;
+    let killed = killed.map_err(|error| Names::Session.refuse(error));
+    let entry = Entry { sandbox: Some(id), ..audit::by(&desk.caller, Action::SandboxKill) };
+    desk.audit.refusal(&entry, killed)?;
+    desk.audit.note(entry);
     Ok(StatusCode::ACCEPTED)
 }
 

@@ -44,10 +44,7 @@ async fn acquire(
     let key = from_wire::request_key(&desk, &headers, print)?;
     let image = app.settings.sessions_image.as_deref();
     let asked = from_wire::thread(&desk, &id, body, key, image)?;
-    desk.check(&asked.terms)?;
-    let acquired = desk.sessions.acquire(asked.acquire).await;
-    let acquired = acquired.map_err(|error| asked.names.refuse(error))?;
-    let minted = desk.mint(&acquired.shown, asked.terms).await?;
+    let (acquired, minted) = desk.acquire(asked).await?;
     Ok(Json(to_wire::thread(&acquired.shown, &minted, acquired.hint, &app.base_url)))
 }
 

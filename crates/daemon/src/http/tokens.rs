@@ -11,7 +11,7 @@ use axum::{
     routing::{get, post},
 };
 use model::{
-    audit::Action,
+    audit::{Action, Entry},
     capability::{Asked, CapabilityError},
     ids::{SandboxId, Tenant},
     policy::TtlError,
@@ -85,6 +85,8 @@ async fn rotate(
 ) -> Result<Json<RotatedKey>, ApiError> {
     let (plane, sandbox) = find(&app, &caller, &name).await?;
     let epoch = plane.tokens.rotate(&sandbox).await?;
+    let sandbox_id = Some(sandbox.to_string());
+    app.audit.note(Entry { sandbox: sandbox_id, ..audit::by(&caller, Action::TokenRotate) });
     Ok(Json(RotatedKey { sandbox_id: sandbox.to_string(), key_epoch: epoch.0 }))
 }
 
@@ -95,19 +97,25 @@ async fn revoke(
     Body(request): Body<RevokeTokens>,
 ) -> Result<StatusCode, ApiError> {
     let (plane, sandbox) = find(&app, &caller, &request.sandbox).await?;
+    let sandbox_id = Some(sandbox.to_string());
+    let mut entry = Entry { sandbox: sandbox_id, ..audit::by(&caller, Action::TokenRevoke) };
     match (&request.jti, request.actor) {
         (Some(jti), None) => {
             keys::check_name(jti)?;
             plane.tokens.revoke(&sandbox, jti).await?;
+            entry.jti = Some(jti.clone());
         }
         (None, Some(actor)) => {
             keys::check_name(&actor.id)?;
-            plane.tokens.revoke_actor(&sandbox, &from_wire::actor(actor)).await?;
+            let actor = from_wire::actor(actor);
+            plane.tokens.revoke_actor(&sandbox, &actor).await?;
+            entry.object = Some(format!("{}:{}", actor.kind.text(), actor.id));
         }
         (Some(_), Some(_)) | (None, None) => {
             return Err(ApiError::new(ErrorCode::InvalidRequest, "name a jti or an actor"));
         }
     }
+    app.audit.note(entry);
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -302,3 +302,63 @@ async fn h22_an_id_that_a_client_sends_is_replaced() {
     assert_eq!(answer.json()["error"]["request_id"], request_of(&answer));
     assert!(!answer.head.contains("req_mine"), "{}", answer.head);
 }
+
+/// I23, for whoever gets a token by a session or for another token.
+#[tokio::test]
+async fn tokens_of_sessions_and_exchanged_ones_are_recorded_before_they_are_answered() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let post = async |path: &str, body: Value| {
+        let answer = ask(daemon, &daemon.key, "POST", path, &body.to_string()).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer
+    };
+    let wanted = json!({"thread_id": "thr_1", "mode": "ensure", "image": "host"});
+    let acquired = post("/v1/sandbox/sessions", wanted).await;
+    let session = acquired.json();
+    let id = session["session_id"].as_str().unwrap();
+    let recorded = find(&log(daemon).await, "session.acquire", "granted").clone();
+    assert_eq!(
+        (&recorded["session"], &recorded["sandbox"], &recorded["scope"], &recorded["request_id"]),
+        (
+            &json!(id),
+            &session["sandbox"]["id"],
+            &json!("thread:thr_1"),
+            &json!(request_of(&acquired))
+        )
+    );
+    let opened = async |token: &Value| {
+        let told = ask(
+            daemon,
+            &daemon.key,
+            "GET",
+            &format!("/internal/tokens/{}", token.as_str().unwrap()),
+            "",
+        )
+        .await;
+        told.json()["jti"].clone()
+    };
+    assert_eq!(recorded["jti"], opened(&session["token"]).await);
+
+    let shown = json!({"current_token": session["token"]});
+    let refreshed = post(&format!("/v1/sandbox/sessions/{id}/refresh"), shown).await.json();
+    let recorded = find(&log(daemon).await, "session.refresh", "granted").clone();
+    assert_eq!(recorded["jti"], opened(&refreshed["token"]).await);
+
+    let form = format!(
+        "grant_type=urn:ietf:params:oauth:grant-type:token-exchange&scope=fs:ro&subject_token={}\
+         &subject_token_type=urn:ietf:params:oauth:token-type:access_token",
+        refreshed["token"].as_str().unwrap()
+    );
+    let headers = [("Content-Type", "application/x-www-form-urlencoded")];
+    let exchanged = daemon.ask("POST", "/oauth/token", &headers, &form).await.json();
+    let recorded = find(&log(daemon).await, "token.exchange", "granted").clone();
+    assert_eq!(recorded["jti"], opened(&exchanged["access_token"]).await);
+    assert_eq!(recorded["capabilities"], "fs:ro");
+
+    let refused = json!({"thread_id": "thr_2", "mode": "get"}).to_string();
+    let refused = ask(daemon, &daemon.key, "POST", "/v1/sandbox/sessions", &refused).await;
+    assert_eq!(refused.problem(), (404, "SESSION_NOT_FOUND".into()));
+    let denied = find(&log(daemon).await, "session.acquire", "denied").clone();
+    assert_eq!(denied["reason"], "SESSION_NOT_FOUND");
+}

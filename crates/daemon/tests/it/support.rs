@@ -6,13 +6,13 @@ use daemon::{
     auth::Keyring,
     executor::Executor,
     grpc::Lifecycle,
-    keys::{self, Secret},
+    keys::{self, NewKey, Secret},
     serve::{Settings, serve},
     ws::health::Timing,
 };
 use engine::tasks::Tasks;
 use model::policy::Policy;
-use store::Store;
+use store::{Store, keys::Role};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -104,7 +104,18 @@ impl Daemon {
         settings: Settings,
     ) -> Self {
         keys::ensure_admin(&keyring, data.path()).await.unwrap();
-        let secret = keys::read_secret(&keys::admin_key_file(data.path())).unwrap().unwrap();
+        let secret = match keys::read_secret(&keys::admin_key_file(data.path())).unwrap() {
+            Some(secret) => secret,
+            // Another server on the same store has made the first.
+            None => {
+                let secret = Secret::random().unwrap();
+                keyring
+                    .create(NewKey::named("admin", Role::Admin).unwrap(), &secret)
+                    .await
+                    .unwrap();
+                secret
+            }
+        };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();

@@ -95,14 +95,25 @@ impl Sessions {
     /// Returns the session of a scope, as the request says: the one that is there, or a new one. Waits for
     /// its sandbox; if that takes too long, a repeat comes to the same one.
     pub async fn acquire(&self, ask: Acquire) -> Result<Acquired, SessionError> {
+        Ok(self.acquire_with(ask, async |_| {}).await?.0)
+    }
+
+    /// Does the same, and this for the session while its sandbox is being waited for.
+    pub async fn acquire_with<T>(
+        &self,
+        ask: Acquire,
+        meanwhile: impl AsyncFnOnce(&Session) -> T,
+    ) -> Result<(Acquired, T), SessionError> {
         let (tenant, wait, request) = (ask.tenant.clone(), ask.wait, ask.request);
         let image = ask.image.clone();
         let (session, hint) = self.shared.bound(ask).await?;
-        let shown = self.shared.ready(&tenant, session, request, wait).await?;
+        let ready = self.shared.ready(&tenant, session.clone(), request, wait);
+        let (shown, done) = tokio::join!(ready, meanwhile(&session));
+        let shown = shown?;
         if image.is_some_and(|image| image != shown.image) {
             return Err(SessionError::OtherImage);
         }
-        Ok(Acquired { shown, hint })
+        Ok((Acquired { shown, hint }, done))
     }
 }
 
