@@ -104,17 +104,14 @@ impl Daemon {
         settings: Settings,
     ) -> Self {
         keys::ensure_admin(&keyring, data.path()).await.unwrap();
-        let secret = match keys::read_secret(&keys::admin_key_file(data.path())).unwrap() {
-            Some(secret) => secret,
+        let made = keys::read_secret(&keys::admin_key_file(data.path())).unwrap();
+        let secret = if let Some(secret) = made {
+            secret
+        } else {
             // Another server on the same store has made the first.
-            None => {
-                let secret = Secret::random().unwrap();
-                keyring
-                    .create(NewKey::named("admin", Role::Admin).unwrap(), &secret)
-                    .await
-                    .unwrap();
-                secret
-            }
+            let secret = Secret::random().unwrap();
+            keyring.create(NewKey::named("admin", Role::Admin).unwrap(), &secret).await.unwrap();
+            secret
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

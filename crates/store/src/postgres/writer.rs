@@ -178,7 +178,8 @@ impl Writer {
                 }
             }
             if !steps.is_empty() {
-                self.carry_out_steps(steps, replies).await;
+                // Large, and mostly not there.
+                Box::pin(self.carry_out_steps(steps, replies)).await;
             }
             if close.is_some() {
                 return close;
