@@ -7,7 +7,7 @@
 //! the rest, such as requests to the data plane and refusals: it never waits, and what it is told is
 //! on disk about a second later.
 //!
-//! ```ignore
+//! ```text
 //! let entry = audit::by(&caller, Action::TokenMint);
 //! let minted = app.audit.refusal(&entry, mint(…))?;          // notes why, if it is refused
 //! app.audit.record(audit::granting(entry, &minted.claims)).await?;   // then answer

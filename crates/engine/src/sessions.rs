@@ -146,6 +146,15 @@ impl Sessions {
         self.shared.settings
     }
 
+    /// Returns the last session that is meant, over or not, and changes nothing.
+    pub async fn peek(
+        &self,
+        tenant: &Tenant,
+        which: &Which,
+    ) -> Result<Option<Session>, SessionError> {
+        self.shared.find(tenant, which).await
+    }
+
     /// Returns a session of this tenant.
     pub async fn show(&self, tenant: &Tenant, which: &Which) -> Result<Shown, SessionError> {
         let session = self.shared.find(tenant, which).await?;

@@ -29,12 +29,6 @@ pub struct Policy {
     pub user: Rule,
     /// The longest that a token is good for, and how long if nobody says.
     pub token_ttl: Lifetime,
-    /// After so long without use a sandbox of a session is suspended.
-    pub idle_timeout: Duration,
-    /// How long a session keeps its sandbox without a sign of life.
-    pub lease: Duration,
-    /// How long it keeps it at most.
-    pub hard_ttl: Duration,
     /// Those of tenants that have none of their own.
     pub quotas: Quotas,
     pub tenants: BTreeMap<String, Quotas>,
@@ -111,9 +105,6 @@ impl Default for Policy {
             broker: rule.clone(),
             user: rule,
             token_ttl: Lifetime::USUAL,
-            idle_timeout: Duration::from_mins(15),
-            lease: Duration::from_hours(1),
-            hard_ttl: Duration::from_hours(8),
             quotas: Quotas::default(),
             tenants: BTreeMap::new(),
         }
@@ -165,6 +156,11 @@ impl Policy {
             Role::User if own == other => Ok(()),
             Role::User => Err(NotYourself),
         }
+    }
+
+    /// Says whether keys of this role reach every scope of their tenant, whoever has created it.
+    pub fn reaches_all(&self, role: Role) -> bool {
+        self.rule(role).scopes == Scopes::All
     }
 
     /// Decides whether a key reaches a scope of its own tenant. One that nobody has created yet is

@@ -21,15 +21,6 @@ pub struct PolicyConfig {
     /// How long a token is good for at most, and if nobody says: `5m` to `15m`.
     #[serde(with = "units::duration")]
     pub token_ttl: Duration,
-    /// After so long without use the sandbox of a session is suspended.
-    #[serde(with = "units::duration")]
-    pub idle_timeout: Duration,
-    /// How long a session keeps its sandbox without a sign of life.
-    #[serde(with = "units::duration")]
-    pub lease: Duration,
-    /// How long it keeps it at most.
-    #[serde(with = "units::duration")]
-    pub hard_ttl: Duration,
     /// Of tenants that have none of their own.
     pub quotas: QuotasConfig,
     /// What keys of a role may do.
@@ -77,14 +68,11 @@ impl Default for RoleConfig {
 
 impl Default for PolicyConfig {
     fn default() -> Self {
-        let Policy { human, agent, idle_timeout, lease, hard_ttl, .. } = Policy::default();
+        let Policy { human, agent, .. } = Policy::default();
         Self {
             human: human.to_string(),
             agent: agent.to_string(),
             token_ttl: Lifetime::LONGEST,
-            idle_timeout,
-            lease,
-            hard_ttl,
             quotas: QuotasConfig::default(),
             roles: RolesConfig::default(),
             tenants: BTreeMap::new(),
@@ -98,9 +86,6 @@ impl PolicyConfig {
         let rule = |name: &str, role: &RoleConfig| role.read(&format!("policy.roles.{name}"));
         let token_ttl = Lifetime::seconds(self.token_ttl.as_secs())
             .map_err(|error| format!("policy.token_ttl: {error}"))?;
-        if self.lease > self.hard_ttl {
-            return Err("policy.lease must be at most policy.hard_ttl".to_owned());
-        }
         let all = self.tenants.values().chain([&self.quotas]);
         if all.clone().any(|quotas| quotas.requests_per_second == Some(0)) {
             return Err("requests_per_second must be at least 1".to_owned());
@@ -112,9 +97,6 @@ impl PolicyConfig {
             broker: rule("broker", &self.roles.broker)?,
             user: rule("user", &self.roles.user)?,
             token_ttl,
-            idle_timeout: self.idle_timeout,
-            lease: self.lease,
-            hard_ttl: self.hard_ttl,
             quotas: self.quotas.read(),
             tenants: self.tenants.iter().map(|(name, it)| (name.clone(), it.read())).collect(),
         })
@@ -176,7 +158,6 @@ mod tests {
         for (text, named) in [
             ("human = \"fs:rwx\"", "policy.human"),
             ("token_ttl = \"1h\"", "policy.token_ttl"),
-            ("lease = \"9h\"", "policy.lease"),
             ("[roles.user]\nscopes = [\"room:*\"]", "policy.roles.user.scopes"),
             ("[roles.admin]\ncapabilities = \"all\"", "policy.roles.admin.capabilities"),
             ("[quotas]\nrequests_per_second = 0", "requests_per_second"),

@@ -20,7 +20,7 @@ use model::{
     audit::{Action, Entry, Outcome},
     capability::Asked,
     reach::Reach,
-    token::{Lifetime, Narrowing},
+    token::Narrowing,
 };
 use store::StoreError;
 
@@ -218,7 +218,7 @@ impl<'a> Exchange<'a> {
                 ErrorCode::NotFound => no_target(),
                 _ => error.into(),
             })?;
-        let lifetime = self.ttl.map_or(Ok(Lifetime::USUAL), Lifetime::seconds);
+        let lifetime = caller.policy().lifetime(self.ttl);
         let wish = Wish {
             generation: plane.sessions.generation(&sandbox),
             sandbox,

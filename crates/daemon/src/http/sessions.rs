@@ -152,9 +152,37 @@ impl Desk {
         Ok(minted)
     }
 
+    /// Refuses a scope that the operator keeps from the caller. What is not there is for others to say.
+    pub(super) async fn reach(&self, which: &Which, names: Names) -> Result<(), ApiError> {
+        let (policy, role) = (self.caller.policy(), self.caller.role());
+        if policy.reaches_all(role) {
+            return Ok(());
+        }
+        let last = self.sessions.peek(&self.tenant, which).await;
+        let last = last.map_err(|error| names.refuse(error))?;
+        let scope = match (which, &last) {
+            (Which::Scope(scope), _) => scope,
+            (Which::Id(_), Some(session)) => &session.scope,
+            (Which::Id(_), None) => return Ok(()),
+        };
+        let creator = last.as_ref().filter(|session| !session.has_ended());
+        let creator = creator.map(|session| session.created_by.as_str());
+        let named = (scope.kind.name(), scope.id.as_str());
+        if policy.reaches(role, &self.caller.key_id().0, named, creator) {
+            return Ok(());
+        }
+        let entry = Entry {
+            scope: Some(scope.to_string()),
+            ..audit::by(&self.caller, Action::SessionAcquire)
+        };
+        let message = "the key does not reach this scope; see policy.roles in the configuration";
+        self.audit.refusal(&entry, Err(ApiError::new(ErrorCode::Forbidden, message)))
+    }
+
     /// Gives a scope its sandbox and the caller a token.
     pub(super) async fn acquire(&self, asked: Asking) -> Result<(Acquired, Minted), ApiError> {
         let Asking { acquire, terms, names } = asked;
+        self.reach(&Which::Scope(acquire.scope.clone()), names).await?;
         let scope = Some(acquire.scope.to_string());
         let entry = Entry { scope, ..audit::by(&self.caller, Action::SessionAcquire) };
         self.audit.refusal(&entry, self.check(&terms))?;
@@ -173,7 +201,7 @@ impl Desk {
         shown: &Shown,
         proof: Option<Proof>,
     ) -> Result<Minted, ApiError> {
-        let lifetime = Lifetime::USUAL;
+        let lifetime = self.caller.policy().lifetime(None)?;
         let Some(proof) = proof else {
             let actor = self.acting(None)?;
             let terms = Terms { actor, asked: None, reach: Reach::Everywhere, lifetime };
@@ -270,6 +298,7 @@ async fn heartbeat(
 ) -> Result<Json<Heartbeat>, ApiError> {
     let desk = Desk::of(&app, caller)?;
     let which = from_wire::which(&id, Names::Binding)?;
+    desk.reach(&which, Names::Binding).await?;
     let shown = desk.sessions.heartbeat(&desk.tenant, &which).await;
     Ok(Json(to_wire::heartbeat(&shown.map_err(|error| Names::Binding.refuse(error))?)))
 }
@@ -282,6 +311,7 @@ async fn release(
 ) -> Result<StatusCode, ApiError> {
     let desk = Desk::of(&app, caller)?;
     let which = from_wire::which(&id, Names::Session)?;
+    desk.reach(&which, Names::Session).await?;
     let released = desk.sessions.release(&desk.tenant, &which).await;
     let released = released.map_err(|error| Names::Session.refuse(error));
     let entry = Entry { session: Some(id), ..audit::by(&desk.caller, Action::SessionRelease) };
@@ -309,5 +339,6 @@ async fn kill(
 
 async fn find(desk: &Desk, id: &str, names: Names) -> Result<Shown, ApiError> {
     let which: Which = from_wire::which(id, names)?;
+    desk.reach(&which, names).await?;
     desk.sessions.show(&desk.tenant, &which).await.map_err(|error| names.refuse(error))
 }

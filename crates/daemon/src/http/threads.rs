@@ -60,6 +60,7 @@ async fn refresh(
     let named = body.text("sandbox_id")?;
     let proof = from_wire::proof(&mut body)?;
     let proof = proof.ok_or_else(|| body.wrong("current_token", "must be the token so far"))?;
+    desk.reach(&which, Names::Session).await?;
     let shown = desk.sessions.show(&desk.tenant, &which).await;
     let shown = shown.map_err(|error| Names::Session.refuse(error))?;
     if named.is_some_and(|named| named != shown.session.sandbox.as_str()) {
@@ -78,7 +79,9 @@ async fn heartbeat(
     MaybeObject(_): MaybeObject,
 ) -> Result<Json<Heartbeat>, ApiError> {
     let desk = Desk::of(&app, caller)?;
-    let shown = desk.sessions.heartbeat(&desk.tenant, &thread(&id)?).await;
+    let which = thread(&id)?;
+    desk.reach(&which, Names::Session).await?;
+    let shown = desk.sessions.heartbeat(&desk.tenant, &which).await;
     Ok(Json(to_wire::heartbeat(&shown.map_err(|error| Names::Session.refuse(error))?)))
 }
 
@@ -89,7 +92,9 @@ async fn destroy(
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     let desk = Desk::of(&app, caller)?;
-    let destroyed = desk.sessions.destroy(&desk.tenant, &thread(&id)?, SessionEnd::Destroyed).await;
+    let which = thread(&id)?;
+    desk.reach(&which, Names::Session).await?;
+    let destroyed = desk.sessions.destroy(&desk.tenant, &which, SessionEnd::Destroyed).await;
     destroyed.map_err(|error| Names::Session.refuse(error))?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -101,7 +106,9 @@ async fn end(
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     let desk = Desk::of(&app, caller)?;
-    match desk.sessions.destroy(&desk.tenant, &thread(&id)?, SessionEnd::Destroyed).await {
+    let which = thread(&id)?;
+    desk.reach(&which, Names::Session).await?;
+    match desk.sessions.destroy(&desk.tenant, &which, SessionEnd::Destroyed).await {
         // Threads are not ours: one without a sandbox is as good as ended.
         Ok(()) | Err(SessionError::Refused(Refusal::NotFound)) => Ok(StatusCode::NO_CONTENT),
         Err(error) => Err(Names::Session.refuse(error)),

@@ -10,7 +10,7 @@ use daemon::{
 use model::{
     actor::{Actor, ActorKind},
     capability::Asked,
-    policy::{Policy, Quotas, Rule, Scopes},
+    policy::{Pattern, Policy, Quotas, Rule, Scopes},
     token::Lifetime,
 };
 use serde_json::{Value, json};
@@ -90,6 +90,60 @@ async fn capabilities_and_life_of_tokens_are_what_the_operator_allows() {
     assert_eq!(denied.status, 403, "{}", denied.body);
     let allowed = ask(daemon, &daemon.key, "POST", &format!("/dp/{id}/execute"), &execute).await;
     assert_eq!(allowed.status, 200, "{}", allowed.body);
+}
+
+#[tokio::test]
+async fn sessions_are_under_the_policy_too() {
+    let scopes = |pattern: &str| Scopes::These(vec![Pattern::read(pattern).unwrap()]);
+    let policy = Policy {
+        token_ttl: Lifetime::seconds(300).unwrap(),
+        user: Rule { capabilities: None, scopes: scopes("thread:mine-*") },
+        broker: Rule { capabilities: None, scopes: Scopes::Own },
+        quotas: Quotas { sandboxes: Some(2), ..Quotas::default() },
+        ..Policy::default()
+    };
+    let sandboxed = Sandboxed::start_under(policy).await;
+    let daemon = sandboxed.daemon();
+    let user = key(daemon, "default", Role::User, ActorKind::Human).await;
+    let broker = key(daemon, "default", Role::Broker, ActorKind::Human).await;
+    let ensure = async |key: &str, thread: &str| {
+        let body = json!({"thread_id": thread, "mode": "ensure", "image": "host"});
+        ask(daemon, key, "POST", "/v1/sandbox/sessions", &body).await
+    };
+    let forbidden = (403, "FORBIDDEN".to_owned());
+    assert_eq!(ensure(&user, "other").await.problem(), forbidden);
+    let mine = ensure(&user, "mine-1").await;
+    assert_eq!(mine.status, 200, "{}", mine.body);
+    let token = format!("/internal/tokens/{}", mine.json()["token"].as_str().unwrap());
+    let told = ask(daemon, &daemon.key, "GET", &token, &Value::Null).await.json();
+    assert_eq!(told["exp"].as_i64().unwrap() - told["iat"].as_i64().unwrap(), 300);
+    let longer = json!({"ttl": 301, "image": "host"});
+    let longer = ask(daemon, &user, "POST", "/threads/mine-1/sandbox", &longer).await;
+    assert_eq!(longer.problem(), (400, "INVALID_REQUEST".to_owned()));
+    // Who reaches only what is his own has what nobody had before, and nothing of others.
+    let own = ensure(&broker, "theirs").await;
+    assert_eq!(own.status, 200, "{}", own.body);
+    assert_eq!(ensure(&broker, "mine-1").await.problem(), forbidden);
+    let session = format!("/v1/sandbox/sessions/{}", mine.json()["session_id"].as_str().unwrap());
+    for (method, path) in [
+        ("GET", session.clone()),
+        ("POST", format!("{session}/refresh")),
+        ("POST", format!("{session}/refresh-token")),
+        ("POST", format!("{session}/heartbeat")),
+        ("DELETE", session),
+        ("POST", "/threads/mine-1/sandbox/heartbeat".to_owned()),
+        ("DELETE", "/threads/mine-1/sandbox".to_owned()),
+        ("POST", "/threads/mine-1/archive".to_owned()),
+        ("DELETE", "/threads/mine-1".to_owned()),
+    ] {
+        let body = if method == "POST" { json!({}) } else { Value::Null };
+        let answer = ask(daemon, &broker, method, &path, &body).await;
+        assert_eq!(answer.problem(), forbidden, "{method} {path}");
+    }
+    let third = ensure(&user, "mine-2").await;
+    assert_eq!(third.problem(), (429, "RATE_LIMITED".to_owned()));
+    assert!(third.head.contains("retry-after: "), "{}", third.head);
+    assert_eq!(ensure(&user, "mine-1").await.status, 200);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use model::{
     ids::{NodeId, SandboxId, Tenant},
     lease::Activity,
     life::{EndCause, Life, Phase, SuspendReason},
+    policy::Quotas,
     sandbox::{Request, Sandbox},
     spec::SandboxSpec,
     units::Timestamp,
@@ -34,9 +35,10 @@ impl Sandboxes {
         &self,
         tenant: &Tenant,
         spec: SandboxSpec,
+        quotas: Quotas,
         binding: impl FnOnce(&Sandbox) -> Binding + Send + 'static,
     ) -> Result<Sandbox, SandboxError> {
-        let record = Record::Bound(Box::new(binding));
+        let record = Record::Bound(Box::new(binding), quotas);
         self.accept(&Caller::nobody(), tenant, None, spec, record).await
     }
 

@@ -32,8 +32,8 @@ pub(super) enum Record {
     Alone,
     /// An entry in the audit log, if the tenant may have it.
     Recorded(Box<Terms>),
-    /// The binding that it is made for.
-    Bound(Box<dyn FnOnce(&Sandbox) -> Binding + Send>),
+    /// The binding that it is made for, if the tenant may have it.
+    Bound(Box<dyn FnOnce(&Sandbox) -> Binding + Send>, Quotas),
 }
 
 impl Sandboxes {
@@ -54,7 +54,8 @@ impl Sandboxes {
         materials::check(&shared.images, &spec, &opened)?;
         let quotas = match &record {
             Record::Recorded(terms) => terms.quotas,
-            Record::Alone | Record::Bound(_) => Quotas::default(),
+            Record::Bound(_, quotas) => *quotas,
+            Record::Alone => Quotas::default(),
         };
         let place = Place::take(shared, tenant, quotas)?;
         let prepared = shared.stock.take(Kind::of(&spec));
@@ -116,7 +117,7 @@ impl Creating {
                 let sandbox = Some(sandbox.id.to_string());
                 Kept::Entry(Box::new(Entry { sandbox, ..terms.entry }))
             }
-            Record::Bound(binding) => Kept::Binding(Box::new(binding(&sandbox))),
+            Record::Bound(binding, _) => Kept::Binding(Box::new(binding(&sandbox))),
         };
         // Large, and polled beside other work.
         let kept = Box::pin(async move {

@@ -9,6 +9,7 @@ use std::{
 use model::{
     ids::{SandboxId, SessionId, Tenant},
     life::Phase,
+    policy::Quotas,
     sandbox::Sandbox,
     scope::Scope,
     session::{New, Refusal, Request, Session, SessionEnd, State, Step, Verdict, decide},
@@ -39,6 +40,8 @@ pub struct Acquire {
     pub image: Option<String>,
     /// A sandbox that is to be taken if it can be.
     pub hint: Option<String>,
+    /// What the tenant may have.
+    pub quotas: Quotas,
     /// The key that asks.
     pub created_by: String,
     /// How long to wait for a sandbox that is on its way.
@@ -276,7 +279,7 @@ impl Shared {
         };
         let spec = ask.spec.clone();
         let (image, idle) = (spec.image.clone(), spec.idle.map(|idle| idle.after));
-        self.sandboxes.create_bound(&ask.tenant, spec, binding).await?;
+        self.sandboxes.create_bound(&ask.tenant, spec, ask.quotas, binding).await?;
         let session = begun.await.ok().flatten().ok_or(Refusal::NotFound)?;
         tracing::info!(session = %session.id, sandbox = %session.sandbox, generation = session.generation.0, "session begun");
         self.remember(session.clone(), image, idle);

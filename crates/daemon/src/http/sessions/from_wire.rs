@@ -12,7 +12,6 @@ use model::{
     scope::{Scope, ScopeIdError, ScopeKind},
     session::Request,
     spec::{Idle, SandboxSpec, Suspend},
-    token::Lifetime,
 };
 use store::sessions::KeyName;
 
@@ -56,7 +55,8 @@ pub(crate) fn acquire(
     body.text("provider_preference")?;
     let is_plain = is_plain && matches!(mode, Mode::Plain);
     let names = if is_plain { Names::Session } else { Names::Binding };
-    let terms = Terms { actor, asked, reach: Reach::Everywhere, lifetime: Lifetime::USUAL };
+    let lifetime = desk.caller.policy().lifetime(None)?;
+    let terms = Terms { actor, asked, reach: Reach::Everywhere, lifetime };
     let acquire = wanted(desk, &mut body, Wanted { scope, request, hint, key }, image)?;
     Ok(Asking { acquire, terms, names })
 }
@@ -74,12 +74,8 @@ pub(crate) fn thread(
     let asked = capabilities(&mut body, "scopes")?;
     let actor = desk.acting(actor(&mut body)?)?;
     let hint = body.text("sandbox_id")?;
-    let lifetime = match body.whole("ttl")? {
-        Some(seconds) => {
-            Lifetime::seconds(seconds).map_err(|error| body.wrong("ttl", &error.to_string()))?
-        }
-        None => Lifetime::USUAL,
-    };
+    let lifetime = desk.caller.policy().lifetime(body.whole("ttl")?);
+    let lifetime = lifetime.map_err(|error| body.wrong("ttl", &error.to_string()))?;
     let terms = Terms { actor, asked, reach: Reach::Everywhere, lifetime };
     let wanted_of = Wanted { scope, request: Request::Ensure, hint, key };
     let acquire = wanted(desk, &mut body, wanted_of, image)?;
@@ -127,6 +123,7 @@ fn wanted(
         spec: SandboxSpec { image, idle, ..SandboxSpec::default() },
         image: named,
         hint,
+        quotas: desk.caller.quotas(),
         created_by: desk.caller.key_id().0.clone(),
         wait: Duration::from_secs(wait),
         key,

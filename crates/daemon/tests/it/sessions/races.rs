@@ -6,6 +6,7 @@ use engine::sessions::{Acquire, SessionError, Which};
 use futures_util::future::join_all;
 use model::{
     ids::Tenant,
+    policy::Quotas,
     scope::Scope,
     session::{Refusal, Request, SessionEnd},
     spec::SandboxSpec,
@@ -30,6 +31,7 @@ pub(super) fn wanted(id: &str) -> Acquire {
         spec: SandboxSpec { image: "host".into(), ..SandboxSpec::default() },
         image: None,
         hint: None,
+        quotas: Quotas::default(),
         created_by: "key_1".to_owned(),
         wait: Duration::from_secs(20),
         key: None,
