@@ -120,6 +120,12 @@ impl Exec {
         })
     }
 
+    /// Whether its process is there, or on its way, and waits for that.
+    pub(super) fn can_go(&mut self, place: &Place) -> bool {
+        self.hear(place);
+        self.words.is_some()
+    }
+
     /// Lets it become the command, which may take this long.
     pub(super) fn go(&mut self, at_most: Option<Duration>, place: &Place) {
         let Some(held) = self.held.take() else { return };

@@ -329,6 +329,12 @@ impl Supervisor {
         if let Some(known) = self.execs.get_mut(&start.exec) {
             return known.untell();
         }
+        // Somebody inside may have ended it, or what it was to be forked from.
+        if let Some((_, held)) = &mut self.held
+            && !held.can_go(&self.place)
+        {
+            self.let_go_of_held();
+        }
         if let Some((_, mut exec)) = self.held.take_if(|(held, _)| **held == *start) {
             exec.go(start.at_most, &self.place);
             self.execs.insert(start.exec.clone(), exec);
