@@ -16,9 +16,7 @@ use api::{
 use axum::{
     Json, Router,
     extract::{Path, State},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode},
-    middleware,
-    response::Response,
+    http::{HeaderMap, StatusCode},
     routing::{get, post},
 };
 use engine::sessions::{Acquired, Sessions, Shown, Which};
@@ -35,14 +33,13 @@ use model::{
 
 use super::{
     App,
-    problem::{ApiError, Told},
+    problem::ApiError,
     strict::{MaybeObject, Object},
 };
 use crate::{
     audit::{self, Audit},
     auth::{Admin, Caller},
     dataplane::access::Plane,
-    keys::random_hex,
     tokens::{
         FindError, Held, Tokens,
         mint::{self, Minted, Wish, mint},
@@ -55,28 +52,13 @@ use refusals::Names;
 const OVERLAP: Duration = Duration::from_mins(1);
 
 pub(super) fn router() -> Router<App> {
-    let routes = Router::new()
+    Router::new()
         .route("/v1/sandbox/sessions", post(acquire))
         .route("/v1/sandbox/sessions/{id}", get(show).delete(release))
         .route("/v1/sandbox/sessions/{id}/refresh", post(refresh))
         .route("/v1/sandbox/sessions/{id}/refresh-token", post(refresh_token))
         .route("/v1/sandbox/sessions/{id}/heartbeat", post(heartbeat))
-        .route("/internal/sandboxes/{id}/kill", post(kill));
-    named(routes)
-}
-
-/// Has every answer name its request.
-pub(super) fn named(router: Router<App>) -> Router<App> {
-    router.layer(middleware::map_response(name_request))
-}
-
-async fn name_request(mut answer: Response) -> Response {
-    let told = answer.extensions().get::<Told>().map(|told| told.request_id.clone());
-    let id = told.unwrap_or_else(|| format!("req_{}", random_hex(8).unwrap_or_default()));
-    if let Ok(id) = HeaderValue::from_str(&id) {
-        answer.headers_mut().insert(HeaderName::from_static("x-request-id"), id);
-    }
-    answer
+        .route("/internal/sandboxes/{id}/kill", post(kill))
 }
 
 /// A caller, and what there is for its tenant.

@@ -16,19 +16,18 @@ use model::session::{Refusal, SessionEnd};
 use super::{
     App,
     problem::ApiError,
-    sessions::{Desk, from_wire, named, refusals::Names, to_wire},
+    sessions::{Desk, from_wire, refusals::Names, to_wire},
     strict::MaybeObject,
 };
 use crate::{auth::Caller, to_wire::coordinates};
 
 pub(super) fn router() -> Router<App> {
-    let routes = Router::new()
+    Router::new()
         .route("/threads/{id}/sandbox", post(acquire).delete(destroy))
         .route("/threads/{id}/sandbox/refresh", post(refresh))
         .route("/threads/{id}/sandbox/heartbeat", post(heartbeat))
         .route("/threads/{id}/archive", post(end))
-        .route("/threads/{id}", delete(end));
-    named(routes)
+        .route("/threads/{id}", delete(end))
 }
 
 /// Gives a thread its sandbox: the one that it has, or a new one.
