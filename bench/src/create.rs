@@ -1,5 +1,6 @@
 //! The row `create`: from the request for a sandbox until the first byte of a command in it is with the
-//! client, over HTTP and a WebSocket, with as little in between as there can be.
+//! client, over HTTP and a WebSocket, with as little in between as there can be. And `ensure-again`: the same
+//! request once more, which gets the sandbox that is there and a new token.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -49,6 +50,29 @@ pub(crate) async fn row(name: &str, server: &Server) -> anyhow::Result<Row> {
     Ok(row)
 }
 
+pub(crate) fn again(name: &str, server: &Server) -> anyhow::Result<Vec<Row>> {
+    const SAMPLES: usize = 500;
+    const WARM_UP: usize = 20;
+    let mut row = Row::new(name, "GET /healthz", Bar::AtMost(5.0));
+    let mut calls = Calls::open(server)?;
+    let asked = json!({"thread_id": "bench-again", "mode": "ensure"});
+    let sandbox = calls.post("/v1/sandbox/sessions", &asked)?["sandbox"]["id"].take();
+    for sample in 0..WARM_UP + SAMPLES {
+        let start = Instant::now();
+        let session = calls.post("/v1/sandbox/sessions", &asked)?;
+        let ours = start.elapsed();
+        ensure!(session["sandbox"]["id"] == sandbox, "it is another sandbox");
+        let start = Instant::now();
+        calls.get("/healthz")?;
+        let theirs = start.elapsed();
+        if sample >= WARM_UP {
+            row.ours.add(ours);
+            row.theirs.add(theirs);
+        }
+    }
+    Ok(vec![row])
+}
+
 async fn once(calls: &mut Calls, sandboxes: &Sandboxes, number: usize) -> anyhow::Result<Duration> {
     let thread = format!("bench-{number}");
     let start = Instant::now();
@@ -95,6 +119,12 @@ impl Calls {
             "POST {path} HTTP/1.1\r\nHost: {host}\r\nX-Api-Key: {key}\r\n\
              Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
         );
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        self.answer()
+    }
+
+    fn get(&mut self, path: &str) -> anyhow::Result<Value> {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host);
         self.stream.get_mut().write_all(request.as_bytes())?;
         self.answer()
     }

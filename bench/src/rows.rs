@@ -24,7 +24,7 @@ use crate::{
     shells, tokens,
 };
 
-pub(crate) const NAMES: [&str; 17] = [
+pub(crate) const NAMES: [&str; 18] = [
     "exec-python",
     "exec-node",
     "exec-elixir",
@@ -33,6 +33,7 @@ pub(crate) const NAMES: [&str; 17] = [
     "exec-vs-peers",
     "start",
     "create",
+    "ensure-again",
     "exec-in-sandbox",
     "stream",
     "events",
@@ -102,6 +103,7 @@ impl Bench {
             "exec-vs-peers" => self.peers(name).await?,
             "start" => vec![self.start(name).await?],
             "create" => vec![create::row(name, &self.server).await?],
+            "ensure-again" => self.and_remove(async { create::again(name, &self.server) }).await?,
             "exec-in-sandbox" => self.and_remove(commands::in_sandbox(name, &self.server)).await?,
             "stream" => self.and_remove(commands::stream(name, &self.server)).await?,
             "shell" => vec![shells::measure(name, &self.ringfence).await?],

@@ -13,6 +13,7 @@
 //! app.audit.record(audit::granting(entry, &minted.claims)).await?;   // then answer
 //! ```
 
+mod forged;
 mod keeping;
 mod reading;
 mod verifying;
@@ -38,7 +39,9 @@ use crate::{
     auth::Caller,
     clock,
     http::{problem::ApiError, request},
+    tokens::NotGenuine,
 };
+use forged::Forged;
 use keeping::{Keeper, Message};
 
 /// Entries that wait to be kept. Further ones are counted, and the count is recorded.
@@ -46,30 +49,43 @@ const QUEUE: usize = 4096;
 
 /// The way to the log. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
-pub struct Audit {
+pub struct Audit(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     store: Store,
     notes: mpsc::Sender<Message>,
     lost: Arc<AtomicU64>,
+    forged: Arc<Forged>,
 }
 
 impl Audit {
     /// Begins to keep what is noted, in a task of this group.
     pub fn open(store: Store, tasks: &Tasks) -> Self {
         let (notes, queue) = mpsc::channel(QUEUE);
-        let lost = Arc::<AtomicU64>::default();
-        tasks.start("audit", Keeper::new(store.clone(), Arc::clone(&lost)).run(queue));
-        Self { store, notes, lost }
+        let (lost, forged) = (Arc::<AtomicU64>::default(), Arc::<Forged>::default());
+        let keeper = Keeper::new(store.clone(), Arc::clone(&lost), Arc::clone(&forged));
+        tasks.start("audit", keeper.run(queue));
+        Self(Arc::new(Inner { store, notes, lost, forged }))
     }
 
     /// Records an entry. It is on disk when this returns; if it cannot be, nothing is to be granted.
     pub async fn record(&self, entry: Entry) -> Result<(), StoreError> {
-        self.store.record(vec![entry]).await
+        self.0.store.record(vec![entry]).await
     }
 
     /// Has an entry recorded soon, without waiting for it.
     pub fn note(&self, entry: Entry) {
-        if self.notes.try_send(Message::Note(Box::new(entry))).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+        if self.0.notes.try_send(Message::Note(Box::new(entry))).is_err() {
+            self.0.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that somebody has shown a token that nobody gave out. The first is noted as it is, those that
+    /// follow soon are counted: whoever sends thousands a second gets little done about each.
+    pub(crate) fn note_forged(&self, reason: NotGenuine) {
+        if self.0.forged.count(reason) == 0 {
+            self.note(forged::entry(reason));
         }
     }
 
@@ -88,7 +104,7 @@ impl Audit {
     /// Returns when all that was noted before is on disk, or cannot be.
     pub async fn settle(&self) {
         let (settled, is_settled) = oneshot::channel();
-        if self.notes.send(Message::Settle(settled)).await.is_ok() {
+        if self.0.notes.send(Message::Settle(settled)).await.is_ok() {
             // An error means that the keeper has ended, and kept what it could.
             let _ = is_settled.await;
         }
@@ -97,7 +113,7 @@ impl Audit {
     /// Keeps what is left. What is noted after this is lost.
     pub async fn close(&self) {
         let (closed, is_closed) = oneshot::channel();
-        if self.notes.send(Message::Close(closed)).await.is_ok() {
+        if self.0.notes.send(Message::Close(closed)).await.is_ok() {
             // An error means that the keeper has ended.
             let _ = is_closed.await;
         }

@@ -13,7 +13,7 @@ mod strict;
 mod threads;
 mod tokens;
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use api::errors::ErrorCode;
 use axum::{Router, extract::DefaultBodyLimit, middleware};
@@ -40,9 +40,21 @@ use problem::ApiError;
 /// The largest JSON body. The routes so far need far less.
 const MAX_BODY: usize = 64 << 10;
 
-/// What handlers work with. Cheap to clone.
+/// What handlers work with. It is cloned for every layer that a request passes, so that it is one count and no
+/// more.
 #[derive(Clone, Debug)]
-pub(crate) struct App {
+pub(crate) struct App(Arc<Parts>);
+
+impl Deref for App {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Parts {
     pub(crate) keyring: Keyring,
     pub(crate) audit: Audit,
     pub(crate) executor: Executor,
@@ -61,6 +73,10 @@ pub(crate) struct App {
 }
 
 impl App {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
     /// Returns what rights to sandboxes are checked with, if there are any.
     pub(crate) fn plane(&self) -> Option<Plane> {
         Some(Plane {

@@ -45,7 +45,7 @@ use crate::{
     dataplane::{ports, previews::Previews},
     executor::Executor,
     grpc::{self, Entrance, Grpc, HostPaths, Lifecycle, Surface},
-    http::{self, App},
+    http::{self, App, Parts},
     metrics::Metrics,
     tls::Tls,
     tokens::Tokens,
@@ -148,7 +148,7 @@ pub async fn serve(
     // Apart from the others, so that what they note at their end is kept too.
     let keeping = Tasks::default();
     let audit = Audit::open(keyring.store().clone(), &keeping);
-    let app = App {
+    let app = App::new(Parts {
         keyring,
         audit: audit.clone(),
         executor: executor.into(),
@@ -162,7 +162,7 @@ pub async fn serve(
         sessions,
         base_url: base_url(&listener, &settings),
         previews: Previews::below(previews_url(&listener, &settings).as_deref()),
-    };
+    });
     let metrics = Arc::clone(&app.metrics);
     if let Some(tokens) = app.tokens.clone() {
         tasks.start("ends of tokens", follow(tokens, phase.clone()));

@@ -109,6 +109,11 @@ pub enum NotGenuine {
     Claims,
 }
 
+impl NotGenuine {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Form, Self::Header, Self::Key, Self::Signature, Self::Claims];
+}
+
 /// Why no token is made of these claims.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {

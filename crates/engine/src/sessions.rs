@@ -36,7 +36,7 @@ use self::{
     turns::{Turn, Turns},
 };
 pub use self::{
-    acquire::{Acquire, Acquired, Hint, RequestKey},
+    acquire::{Acquire, Acquired, Hint, Records, RequestKey},
     error::SessionError,
 };
 use crate::sandboxes::{SandboxError, Sandboxes};

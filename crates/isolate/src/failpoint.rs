@@ -4,8 +4,9 @@
 //! third time that it does. `panic:e.row:3` breaks off what it does instead, and lets it live.
 
 /// Every place, in the order of a life. A test goes through them all.
-pub const ALL: [&str; 24] = [
+pub const ALL: [&str; 25] = [
     // Creating: the daemon, the spawner, the daemon.
+    "c.made_early",
     "c.intent_synced",
     "c.prepared",
     "c.volume_asked",

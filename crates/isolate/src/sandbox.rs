@@ -197,6 +197,8 @@ pub mod folder {
     pub const OUTPUTS: &str = "out";
     /// What the names of these two begin with the id of the command and end with.
     pub const STREAMS: [&str; 2] = [".stdout.log", ".stderr.log"];
+    /// What stands for the id until there is a command. No id begins like this.
+    pub const NEXT: &str = ".next";
     pub const JOURNAL: &str = "journal";
     /// Where the supervisor listens.
     pub const SOCKET: &str = "socket";

@@ -118,10 +118,9 @@ impl Creation {
         Self { sandbox: Sandbox { id, tenant, alias, node, spec, life }, events: vec![event] }
     }
 
-    /// Adds what is seen at the same moment.
+    /// Adds what was seen before it was kept.
     #[must_use]
-    pub fn and(mut self, observation: Observation) -> Self {
-        let at = self.sandbox.life.created_at;
+    pub fn and(mut self, observation: Observation, at: Timestamp) -> Self {
         if let Some(transition) = self.sandbox.observe(observation, at) {
             self.sandbox = self.sandbox.after(&transition);
             self.events.extend(transition.events);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use model::{
+    audit::Entry,
     ids::{SessionId, Tenant},
     lease::Lease,
     scope::{Scope, ScopeKind},
@@ -19,12 +20,13 @@ use crate::{
 };
 
 /// What is kept in one piece: a step of the bindings of a scope, the sandbox that it is about if that is
-/// new, and the key of the request if it has one.
+/// new, the key of the request if it has one, and what the audit log says of it.
 #[derive(Clone, Debug)]
 pub struct Binding {
     pub step: Option<Step>,
     pub creation: Option<Creation>,
     pub used: Option<UsedKey>,
+    pub records: Vec<Entry>,
 }
 
 /// The key of a request that was carried out, so that it is carried out once.
@@ -61,7 +63,7 @@ impl fmt::Debug for UsedKey {
 
 impl Binding {
     pub fn of(step: Step) -> Self {
-        Self { step: Some(step), creation: None, used: None }
+        Self { step: Some(step), creation: None, used: None, records: Vec::new() }
     }
 
     /// Returns the binding that goes on or ends.

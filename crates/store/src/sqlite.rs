@@ -416,7 +416,8 @@ impl Batch {
                 self.hold(reply, changed)
             }
             Command::Bind(binding, reply) => {
-                let bound = sessions::bind(transaction, &binding);
+                let bind = || sessions::bind(transaction, &binding);
+                let bound = audit::recorded(transaction, &binding.records, bind);
                 if let Some(creation) = binding.creation {
                     let sandbox = creation.into_sandbox();
                     self.wake_if(&bound, sandbox.id, sandbox.life.sequence);

@@ -126,6 +126,7 @@ promises! {
         a_step_of_a_session_that_came_too_late_leaves_nothing,
         a_sandbox_has_one_session,
         the_key_of_a_request_is_used_once_until_it_expires,
+        a_grant_is_recorded_with_the_session_that_it_is_for_or_not_at_all,
         racing_callers_give_a_scope_one_session,
         racing_changes_of_a_scope_follow_each_other,
         sessions_are_forgotten_with_their_sandbox;

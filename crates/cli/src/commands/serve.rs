@@ -128,12 +128,16 @@ impl Serve {
     fn be_daemon(&self, Handed { config, spawner, agbox }: Handed) -> anyhow::Result<ExitCode> {
         logging::init(&config.log)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let announce = if self.private { announce_privately } else { announce };
-            let stop = asked_to_stop(self.private)?;
-            run::run(config, self.kind(), spawner, agbox, announce, stop).await?;
-            Ok(ExitCode::SUCCESS)
-        })
+        let (kind, is_private) = (self.kind(), self.private);
+        let serving = async move {
+            let announce = if is_private { announce_privately } else { announce };
+            let stop = asked_to_stop(is_private)?;
+            run::run(config, kind, spawner, agbox, announce, stop).await?;
+            anyhow::Ok(ExitCode::SUCCESS)
+        };
+        // Among the threads that serve connections: who accepts one would else have to wake another.
+        #[expect(clippy::disallowed_methods, reason = "it is the server, and not beside it")]
+        runtime.block_on(async { tokio::spawn(serving).await? })
     }
 
     fn kind(&self) -> Kind {

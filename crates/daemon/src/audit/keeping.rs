@@ -15,6 +15,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+use super::forged::{self, Forged};
 use crate::clock;
 
 /// How long an entry waits for others, so that the disk is awaited once for many and those who
@@ -37,13 +38,14 @@ pub(super) struct Keeper {
     store: Store,
     /// How many came when there was no room, told by those who sent them.
     lost: Arc<AtomicU64>,
+    forged: Arc<Forged>,
     waiting: Vec<Entry>,
     due: Option<Instant>,
 }
 
 impl Keeper {
-    pub(super) fn new(store: Store, lost: Arc<AtomicU64>) -> Self {
-        Self { store, lost, waiting: Vec::new(), due: None }
+    pub(super) fn new(store: Store, lost: Arc<AtomicU64>, forged: Arc<Forged>) -> Self {
+        Self { store, lost, forged, waiting: Vec::new(), due: None }
     }
 
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Message>) {
@@ -92,7 +94,8 @@ impl Keeper {
         self.due.get_or_insert_with(|| Instant::now() + GATHER);
         let may_be_joined = entry.outcome == Outcome::Denied || entry.action == Action::Access;
         if may_be_joined && let Some(like) = self.waiting.iter_mut().find(|it| it.is_like(&entry)) {
-            like.count = Some(like.count.unwrap_or(1).saturating_add(1));
+            let more = entry.count.unwrap_or(1);
+            like.count = Some(like.count.unwrap_or(1).saturating_add(more));
         } else if self.waiting.len() < HELD {
             self.waiting.push(entry);
         } else {
@@ -102,6 +105,11 @@ impl Keeper {
 
     /// Has everything kept that waits; what cannot be is tried again later.
     async fn keep(&mut self) {
+        let counted = Arc::clone(&self.forged);
+        for (reason, count) in counted.take() {
+            let count = (count > 1).then_some(count);
+            self.take(Entry { count, ..forged::entry(reason) });
+        }
         self.due = None;
         let lost = self.lost.swap(0, Ordering::Relaxed);
         let mut entries = self.waiting.clone();
@@ -128,6 +136,7 @@ mod tests {
     use store::audit::{Order, Part, Record};
 
     use super::{super::Audit, *};
+    use crate::tokens::NotGenuine;
     use engine::tasks::Tasks;
 
     async fn records(store: &Store) -> Vec<Record> {
@@ -168,6 +177,28 @@ mod tests {
         audit.note(noted(Action::ShellOpen, Outcome::Granted));
     }
 
+    #[tokio::test]
+    async fn of_many_forged_tokens_the_first_is_noted_and_the_rest_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("s.db")).unwrap();
+        let tasks = Tasks::default();
+        let audit = Audit::open(store.clone(), &tasks);
+        for _ in 0..10_000 {
+            audit.note_forged(NotGenuine::Signature);
+        }
+        audit.note_forged(NotGenuine::Form);
+        audit.settle().await;
+        audit.note_forged(NotGenuine::Signature);
+        audit.close().await;
+        tasks.join().await;
+        let kept = records(&store).await;
+        let kept: Vec<_> = kept.iter().map(|it| (it.reason.as_deref(), it.count)).collect();
+        let (signature, form) = ("its signature is wrong", "its form is not that of a token");
+        let expected =
+            [(Some(signature), Some(10_000)), (Some(form), None), (Some(signature), None)];
+        assert_eq!(kept, expected);
+    }
+
     /// F78.
     #[tokio::test]
     async fn what_cannot_be_kept_waits_and_beyond_the_bound_is_counted() {
@@ -185,7 +216,7 @@ mod tests {
             assert!(sqlite.unwrap().success());
         };
         let lost = Arc::<AtomicU64>::default();
-        let mut keeper = Keeper::new(store.clone(), lost);
+        let mut keeper = Keeper::new(store.clone(), lost, Arc::default());
         tamper("ALTER TABLE audit RENAME TO away");
         for _ in 0..HELD + 7 {
             keeper.take(noted(Action::ExecStart, Outcome::Granted));

@@ -134,7 +134,7 @@ impl Audit {
     /// Returns records, with all that was noted before.
     pub(crate) async fn read(&self, wanted: &Wanted) -> Result<AuditPage, ApiError> {
         self.settle().await;
-        read(&self.store, wanted).await
+        read(&self.0.store, wanted).await
     }
 }
 

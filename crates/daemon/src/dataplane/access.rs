@@ -326,8 +326,7 @@ impl Plane {
         self.tokens.held(token).await.map_err(|error| match error {
             FindError::NotGenuine(reason) => {
                 tracing::debug!(%reason, "a token is not genuine");
-                let entry = audit::entry(Action::Access, Outcome::Denied);
-                self.audit.note(Entry { reason: Some(reason.to_string()), ..entry });
+                self.audit.note_forged(reason);
                 Refusal::Invalid
             }
             FindError::Store(error) => Refusal::Unclear(error.into()),

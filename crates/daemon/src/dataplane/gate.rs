@@ -1,5 +1,7 @@
 //! The gate in front of each route: who comes, and may he.
 
+use std::sync::Arc;
+
 use axum::{
     extract::{Request, State},
     middleware::Next,
@@ -16,7 +18,7 @@ use super::{
 use crate::{auth, http::problem::ApiError, tokens};
 
 /// What stands in front of one route.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Gate {
     plane: Plane,
     needs: Needs,
@@ -77,7 +79,11 @@ impl Gate {
 }
 
 /// Lets a request through to its handler, or answers it.
-pub(super) async fn enter(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+pub(super) async fn enter(
+    State(gate): State<Arc<Gate>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let answer = match gate.admit(&mut request).await {
         Ok(()) => next.run(request).await,
         Err(refusal) => ApiError::from(refusal).into_response(),

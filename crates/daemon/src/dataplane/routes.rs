@@ -1,6 +1,6 @@
 //! What a route of the data plane is: where it is, what it needs, what it takes.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use axum::{
     Router,
@@ -172,7 +172,7 @@ impl Routes {
                 Body::Streamed => DefaultBodyLimit::disable(),
             };
             for (base, credentials) in route.spelling.places() {
-                let gate = Gate::new(plane.clone(), &route, *credentials);
+                let gate = Arc::new(Gate::new(plane.clone(), &route, *credentials));
                 let enter = middleware::from_fn_with_state(gate, gate::enter);
                 let guarded = handler.clone().layer(limit).layer(enter);
                 router = router.route(&format!("{base}{}", route.path), guarded);

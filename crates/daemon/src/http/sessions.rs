@@ -7,7 +7,10 @@ pub(super) mod from_wire;
 pub(super) mod refusals;
 pub(super) mod to_wire;
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use api::{
     errors::ErrorCode,
@@ -19,7 +22,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
     routing::{get, post},
 };
-use engine::sessions::{Acquired, Sessions, Shown, Which};
+use engine::sessions::{Acquired, Records, Sessions, Shown, Which};
 use model::{
     actor::Actor,
     audit::{Action, Entry},
@@ -62,6 +65,7 @@ pub(super) fn router() -> Router<App> {
 }
 
 /// A caller, and what there is for its tenant.
+#[derive(Clone)]
 pub(super) struct Desk {
     pub(super) sessions: Sessions,
     pub(super) tenant: Tenant,
@@ -71,11 +75,27 @@ pub(super) struct Desk {
 }
 
 /// What somebody wants a token to be.
+#[derive(Clone)]
 pub(super) struct Terms {
     pub(super) actor: Actor,
     pub(super) asked: Option<Asked>,
     pub(super) reach: Reach,
     pub(super) lifetime: Lifetime,
+}
+
+impl Terms {
+    fn wish(self, session: &Session) -> Wish {
+        Wish {
+            sandbox: session.sandbox.clone(),
+            generation: session.generation,
+            actor: Some(self.actor),
+            asked: self.asked,
+            reach: self.reach,
+            lifetime: self.lifetime,
+            thread: session.scope.as_thread().map(str::to_owned),
+            format: None,
+        }
+    }
 }
 
 impl Desk {
@@ -104,12 +124,7 @@ impl Desk {
 
     /// Returns what the audit log says of this that the caller does with a session.
     pub(super) fn entry(&self, action: Action, session: &Session) -> Entry {
-        Entry {
-            scope: Some(session.scope.to_string()),
-            session: Some(session.id.to_string()),
-            sandbox: Some(session.sandbox.to_string()),
-            ..audit::by(&self.caller, action)
-        }
+        about(session, audit::by(&self.caller, action))
     }
 
     /// Gives out a token for a session. It is on the audit log before anybody sees it.
@@ -119,17 +134,7 @@ impl Desk {
         terms: Terms,
         action: Action,
     ) -> Result<Minted, ApiError> {
-        let wish = Wish {
-            sandbox: session.sandbox.clone(),
-            generation: session.generation,
-            actor: Some(terms.actor),
-            asked: terms.asked,
-            reach: terms.reach,
-            lifetime: terms.lifetime,
-            thread: session.scope.as_thread().map(str::to_owned),
-            format: None,
-        };
-        let minted = mint(&self.tokens, &self.caller, wish).await?;
+        let minted = mint(&self.tokens, &self.caller, terms.wish(session)).await?;
         self.audit.record(audit::granting(self.entry(action, session), &minted.claims)).await?;
         Ok(minted)
     }
@@ -161,15 +166,43 @@ impl Desk {
         self.audit.refusal(&entry, Err(ApiError::new(ErrorCode::Forbidden, message)))
     }
 
+    /// Returns what gives out a token for a session with the record of its very beginning. The token is left
+    /// in this place, for whoever sees that the session has begun.
+    fn first_token(&self, terms: Terms, place: &Arc<Mutex<Option<Minted>>>) -> Records {
+        let (desk, place) = (self.clone(), Arc::clone(place));
+        // Whatever keeps it has no request of its own.
+        let entry = audit::by(&self.caller, Action::SessionAcquire);
+        Records::new(move |session| {
+            let wish = terms.clone().wish(session);
+            // What cannot be made now is tried again, and told, when the session is there.
+            let minted = mint::mint_first(&desk.tokens, &desk.caller, wish).ok().flatten();
+            let entry = about(session, entry.clone());
+            let entry = minted.as_ref().map(|minted| audit::granting(entry, &minted.claims));
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = minted;
+            entry.into_iter().collect()
+        })
+    }
+
     /// Gives a scope its sandbox and the caller a token.
     pub(super) async fn acquire(&self, asked: Asking) -> Result<(Acquired, Minted), ApiError> {
-        let Asking { acquire, terms, names } = asked;
+        let Asking { mut acquire, terms, names } = asked;
         self.reach(&Which::Scope(acquire.scope.clone()), names).await?;
         let scope = Some(acquire.scope.to_string());
         let entry = Entry { scope, ..audit::by(&self.caller, Action::SessionAcquire) };
         self.audit.refusal(&entry, self.check(&terms))?;
-        let give =
-            async |session: &Session| self.mint(session, terms, Action::SessionAcquire).await;
+        let first = Arc::default();
+        acquire.records = self.first_token(terms.clone(), &first);
+        let give = async |session: &Session| {
+            let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let is_for = |minted: &Minted| {
+                minted.claims.sandbox == session.sandbox
+                    && minted.claims.generation == session.generation
+            };
+            match first.filter(is_for) {
+                Some(minted) => Ok(minted),
+                None => self.mint(session, terms, Action::SessionAcquire).await,
+            }
+        };
         let acquired = self.sessions.acquire_with(acquire, give).await;
         let acquired = acquired.map_err(|error| names.refuse(error));
         let (acquired, minted) = self.audit.refusal(&entry, acquired)?;
@@ -216,6 +249,16 @@ impl Desk {
                 Err(ApiError::new(ErrorCode::Unauthenticated, message))
             }
         }
+    }
+}
+
+/// Says in an entry which session it is about.
+fn about(session: &Session, entry: Entry) -> Entry {
+    Entry {
+        scope: Some(session.scope.to_string()),
+        session: Some(session.id.to_string()),
+        sandbox: Some(session.sandbox.to_string()),
+        ..entry
     }
 }
 

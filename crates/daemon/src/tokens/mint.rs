@@ -7,6 +7,7 @@ use model::{
     policy::{NotYourself, Policy},
     reach::Reach,
     token::{Claims, Generation, Lifetime, Narrowing, WiderThanParent},
+    units::Timestamp,
 };
 use store::StoreError;
 
@@ -90,10 +91,32 @@ pub(crate) async fn mint(
     caller: &Caller,
     wish: Wish,
 ) -> Result<Minted, MintError> {
+    let actor = wish.actor.as_ref().unwrap_or_else(|| caller.actor());
+    let now = tokens.date(&wish.sandbox, actor).await;
+    let format = wish.format;
+    let (claims, scope) = claims(caller, wish, now)?;
+    tokens.give_out(claims, scope, caller.tenant(), format).await
+}
+
+/// Makes a token for a sandbox that is about to begin, of which nobody's was ended. Nothing if it is to be
+/// kept, which takes longer.
+pub(crate) fn mint_first(
+    tokens: &Tokens,
+    caller: &Caller,
+    wish: Wish,
+) -> Result<Option<Minted>, MintError> {
+    if wish.format == Some(Format::Opaque) || tokens.is_opaque(caller.tenant()) {
+        return Ok(None);
+    }
+    let (claims, scope) = claims(caller, wish, clock::timestamp())?;
+    let token = tokens.sign(&claims)?;
+    Ok(Some(given_out(token, claims, scope)))
+}
+
+fn claims(caller: &Caller, wish: Wish, now: Timestamp) -> Result<(Claims, String), MintError> {
     let actor = wish.actor.unwrap_or_else(|| caller.actor().clone());
     let capabilities = grant(caller, &actor, wish.asked.as_ref())?;
     let scope = in_words_of(wish.asked.as_ref(), capabilities);
-    let now = tokens.date(&wish.sandbox, &actor).await;
     let (issued_at, expires_at) = wish.lifetime.from(now);
     let claims = Claims {
         id: new_id()?,
@@ -108,7 +131,7 @@ pub(crate) async fn mint(
         expires_at,
         parents: Vec::new(),
     };
-    tokens.give_out(claims, scope, caller.tenant(), wish.format).await
+    Ok((claims, scope))
 }
 
 /// Makes a token of one that its holder has: less of the same. The tenant is that of the sandbox.
@@ -147,23 +170,31 @@ impl Tokens {
         tenant: &str,
         format: Option<Format>,
     ) -> Result<Minted, MintError> {
-        let is_opaque = self.inner.opaque_tenants.iter().any(|opaque| opaque == tenant);
-        let token = match (format, is_opaque) {
+        let token = match (format, self.is_opaque(tenant)) {
             (Some(Format::Jwt), true) => return Err(MintError::Format),
             (Some(Format::Opaque), _) | (None, true) => self.keep(&claims).await?,
             (Some(Format::Jwt) | None, false) => self.sign(&claims)?,
         };
-        tracing::info!(
-            token = claims.id,
-            actor = claims.actor.id,
-            key = claims.key,
-            sandbox = %claims.sandbox,
-            scope = %claims.capabilities,
-            parent = claims.parents.last(),
-            "token given out"
-        );
-        Ok(Minted { token, claims, scope })
+        Ok(given_out(token, claims, scope))
     }
+
+    /// Whether tokens of a tenant say nothing by themselves.
+    fn is_opaque(&self, tenant: &str) -> bool {
+        self.inner.opaque_tenants.iter().any(|opaque| opaque == tenant)
+    }
+}
+
+fn given_out(token: Token, claims: Claims, scope: String) -> Minted {
+    tracing::info!(
+        token = claims.id,
+        actor = claims.actor.id,
+        key = claims.key,
+        sandbox = %claims.sandbox,
+        scope = %claims.capabilities,
+        parent = claims.parents.last(),
+        "token given out"
+    );
+    Minted { token, claims, scope }
 }
 
 impl From<KeepError> for MintError {

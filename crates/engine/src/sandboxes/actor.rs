@@ -498,7 +498,8 @@ impl Actor {
         self.door.life.send_replace(Some(self.sandbox.life.clone()));
         for event in transition.events() {
             self.last_at = self.last_at.max(event.occurred_at);
-            tracing::info!(
+            // They are kept, and can be followed; the log need not repeat them.
+            tracing::debug!(
                 sandbox = %self.sandbox.id, sequence = event.sequence.0, phase = event.phase.name(),
                 "event"
             );

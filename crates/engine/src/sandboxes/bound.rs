@@ -30,7 +30,8 @@ impl Sandboxes {
         &self.shared.settings.node
     }
 
-    /// Accepts a new sandbox together with the binding that it is made for: both are kept, or neither.
+    /// Accepts a new sandbox together with the binding that it is made for: both are kept, or neither. Whoever
+    /// calls this stays until it is done.
     pub(crate) async fn create_bound(
         &self,
         tenant: &Tenant,
@@ -39,7 +40,7 @@ impl Sandboxes {
         binding: impl FnOnce(&Sandbox) -> Binding + Send + 'static,
     ) -> Result<Sandbox, SandboxError> {
         let record = Record::Bound(Box::new(binding), quotas);
-        self.accept(&Caller::nobody(), tenant, None, spec, record).await
+        self.accept_here(&Caller::nobody(), tenant, spec, record).await
     }
 
     /// Returns something of the life of a sandbox that has a task here.

@@ -4,6 +4,8 @@ use std::{
     future::{Future, pending, ready},
     pin::pin,
     sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use isolate::failpoint;
@@ -13,19 +15,23 @@ use model::{
     policy::Quotas,
     sandbox::Sandbox,
     spec::SandboxSpec,
-    transition::Creation,
+    transition::{Creation, Observation},
 };
 use store::{StoreError, sessions::Binding};
-use tokio::{select, sync::oneshot};
+use tokio::{select, sync::oneshot, time::timeout};
 
 use super::{
     Caller, SandboxError, Sandboxes, Shared,
-    actor::{Actor, Contact, Work},
+    actor::{Actor, Contact, Done, Work},
     clock, command, companions, materials, paths,
     places::{Place, Terms},
     random,
     stock::{Kind, Prepared},
 };
+
+/// How long a body that is as good as made is waited for before its record is kept: with it, that it is
+/// ready. Several times as long as it takes.
+const ALMOST_MADE: Duration = Duration::from_millis(5);
 
 /// What the record of a sandbox is kept with.
 pub(super) enum Record {
@@ -36,6 +42,19 @@ pub(super) enum Record {
     Bound(Box<dyn FnOnce(&Sandbox) -> Binding + Send>, Quotas),
 }
 
+impl Record {
+    fn of(self, sandbox: &Sandbox) -> Kept {
+        match self {
+            Self::Alone => Kept::Nothing,
+            Self::Recorded(terms) => {
+                let sandbox = Some(sandbox.id.to_string());
+                Kept::Entry(Box::new(Entry { sandbox, ..terms.entry }))
+            }
+            Self::Bound(binding, _) => Kept::Binding(Box::new(binding(sandbox))),
+        }
+    }
+}
+
 impl Sandboxes {
     /// Accepts a new sandbox, with the paths of the machine that this caller may have.
     pub(super) async fn accept(
@@ -43,9 +62,40 @@ impl Sandboxes {
         caller: &Caller,
         tenant: &Tenant,
         alias: Option<Alias>,
-        mut spec: SandboxSpec,
+        spec: SandboxSpec,
         record: Record,
     ) -> Result<Sandbox, SandboxError> {
+        let (creating, place) = self.begin(caller, tenant, alias, spec, record).await?;
+        // Whoever asks may go away: what was begun is not left halfway.
+        let (answer, accepted) = oneshot::channel();
+        self.shared.tasks.start("creation of a sandbox", async move {
+            // Whoever has gone away needs no answer.
+            let _ = answer.send(creating.accept(place).await);
+        });
+        let gone = |_| SandboxError::Unavailable("the server ends".to_owned());
+        accepted.await.map_err(gone)?
+    }
+
+    /// Does the same for one who is in a task of his own already, and does not go away.
+    pub(super) async fn accept_here(
+        &self,
+        caller: &Caller,
+        tenant: &Tenant,
+        spec: SandboxSpec,
+        record: Record,
+    ) -> Result<Sandbox, SandboxError> {
+        let (creating, place) = self.begin(caller, tenant, None, spec, record).await?;
+        Box::pin(creating.accept(place)).await
+    }
+
+    async fn begin(
+        &self,
+        caller: &Caller,
+        tenant: &Tenant,
+        alias: Option<Alias>,
+        mut spec: SandboxSpec,
+        record: Record,
+    ) -> Result<(Creating, Place), SandboxError> {
         let shared = &self.shared;
         shared.machine.check(&spec).await?;
         command::check_main(&spec)?;
@@ -74,15 +124,7 @@ impl Sandboxes {
         let creation = Creation::new(id.clone(), tenant.clone(), alias, node, spec, clock::now());
         let creation = materials::with_nothing_to_gather(creation);
         let shared_too = Arc::clone(shared);
-        let creating = Creating { shared: shared_too, creation, record, prepared, has_paths };
-        // Whoever asks may go away: what was begun is not left halfway.
-        let (answer, accepted) = oneshot::channel();
-        shared.tasks.start("creation of a sandbox", async move {
-            // Whoever has gone away needs no answer.
-            let _ = answer.send(creating.accept(place).await);
-        });
-        let gone = |_| SandboxError::Unavailable("the server ends".to_owned());
-        accepted.await.map_err(gone)?
+        Ok((Creating { shared: shared_too, creation, record, prepared, has_paths }, place))
     }
 }
 
@@ -105,20 +147,20 @@ enum Kept {
 }
 
 impl Creating {
-    /// Keeps its record, and begins its task.
+    /// Keeps its record, and begins its task. Returns the sandbox as it was accepted; what has become of it
+    /// since is told by its events, as ever.
     pub(super) async fn accept(mut self, place: Place) -> Result<Sandbox, SandboxError> {
-        let (shared, sandbox) = (Arc::clone(&self.shared), self.creation.sandbox().clone());
-        let mut body = self.may_be_made_early().then(|| Actor::make(&shared, &sandbox));
-        let door = place.fill(|| Actor::announce(&shared, &sandbox));
-        let (store, creation) = (shared.store.clone(), self.creation.clone());
-        let record = match std::mem::replace(&mut self.record, Record::Alone) {
-            Record::Alone => Kept::Nothing,
-            Record::Recorded(terms) => {
-                let sandbox = Some(sandbox.id.to_string());
-                Kept::Entry(Box::new(Entry { sandbox, ..terms.entry }))
-            }
-            Record::Bound(binding, _) => Kept::Binding(Box::new(binding(&sandbox))),
+        let (shared, accepted) = (Arc::clone(&self.shared), self.creation.sandbox().clone());
+        let early = self.may_be_made_early();
+        let body = early.then(|| begun(Actor::make(&shared, &accepted)));
+        let door = place.fill(|| Actor::announce(&shared, &accepted));
+        let record = std::mem::replace(&mut self.record, Record::Alone).of(&accepted);
+        let mut body = match body {
+            Some(body) => Some(self.be_ready(body).await),
+            None => None,
         };
+        let sandbox = self.creation.sandbox().clone();
+        let (store, creation) = (shared.store.clone(), self.creation.clone());
         // Large, and polled beside other work.
         let kept = Box::pin(async move {
             match record {
@@ -132,8 +174,8 @@ impl Creating {
         match beside(kept, &mut body).await {
             Ok(()) => {
                 failpoint::pass("c.intent_synced");
-                Actor::begin(&shared, sandbox.clone(), door, body);
-                Ok(sandbox)
+                Actor::begin(&shared, sandbox, door, body);
+                Ok(accepted)
             }
             Err(error) => {
                 shared.living().remove(&sandbox.id);
@@ -146,7 +188,18 @@ impl Creating {
         }
     }
 
-    /// Whether its body may be made while its record is being kept. A body without a record is nobody's: the
+    /// Waits a moment for its body. If it is there by then, and nothing else is to be done, the sandbox is
+    /// accepted and ready in one step: the disk is awaited once.
+    async fn be_ready(&mut self, mut body: Work) -> Work {
+        let Ok(done) = timeout(ALMOST_MADE, &mut body).await else { return body };
+        failpoint::pass("c.made_early");
+        if matches!(done, Done::Made(Ok(_))) && self.creation.sandbox().spec.command.is_empty() {
+            self.creation = self.creation.clone().and(Observation::Ready, clock::now());
+        }
+        Box::pin(ready(done))
+    }
+
+    /// Whether its body may be made before its record is kept. A body without a record is nobody's: the
     /// next server removes it. It is made early only if little is lost when the record is refused, which
     /// is not to be expected.
     fn may_be_made_early(&self) -> bool {
@@ -184,6 +237,15 @@ impl Shared {
         let is_same =
             |contact: &Contact| contact.alias == sandbox.alias && contact.tenant == sandbox.tenant;
         sandbox.alias.is_some() && self.living().values().any(is_same)
+    }
+}
+
+/// Begins work at once: others do their part of it while there is more to do here.
+fn begun(mut work: Work) -> Work {
+    // Whoever waits for it asks again.
+    match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => Box::pin(ready(done)),
+        Poll::Pending => work,
     }
 }
 

@@ -80,7 +80,8 @@ pub(super) fn gathered(images: UsedImages) -> Observation {
 /// Notes at once that everything is here that a new sandbox is made from, if that is no image.
 pub(super) fn with_nothing_to_gather(creation: Creation) -> Creation {
     if names(&creation.sandbox().spec).is_empty() {
-        return creation.and(gathered(UsedImages::default()));
+        let at = creation.sandbox().life.created_at;
+        return creation.and(gathered(UsedImages::default()), at);
     }
     creation
 }

@@ -2,11 +2,13 @@
 
 use std::{
     collections::HashSet,
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use model::{
+    audit::Entry,
     ids::{SandboxId, SessionId, Tenant},
     life::Phase,
     policy::Quotas,
@@ -26,6 +28,33 @@ use crate::sandboxes::{SandboxError, random};
 
 /// For how long a request of the same key is the same request.
 const KEY_LIFE: Duration = Duration::from_hours(24);
+
+/// Says what the audit log is to say of a session that is about to begin. It is kept with the session, or
+/// neither is.
+#[derive(Clone)]
+pub struct Records(Arc<RecordsOf>);
+
+type RecordsOf = dyn Fn(&Session) -> Vec<Entry> + Send + Sync;
+
+impl Records {
+    pub fn new(of: impl Fn(&Session) -> Vec<Entry> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(of))
+    }
+
+    pub fn none() -> Self {
+        Self::new(|_| Vec::new())
+    }
+
+    fn of(&self, begun: Option<&Session>) -> Vec<Entry> {
+        begun.map(|begun| (self.0)(begun)).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Records")
+    }
+}
 
 /// What somebody wants of a scope.
 #[derive(Clone, Debug)]
@@ -47,6 +76,8 @@ pub struct Acquire {
     /// How long to wait for a sandbox that is on its way.
     pub wait: Duration,
     pub key: Option<RequestKey>,
+    /// What is recorded if a session begins by it.
+    pub records: Records,
 }
 
 /// What a caller calls his request, and what tells it apart.
@@ -159,7 +190,13 @@ impl Shared {
     /// Returns the session of a scope if it is there and nothing has to change for it.
     async fn found(&self, ask: &Acquire) -> Result<Option<(Session, Hint)>, SessionError> {
         let which = Which::Scope(ask.scope.clone());
-        let Some(session) = self.find(&ask.tenant, &which).await? else { return Ok(None) };
+        // A store that is ours alone has none that is live and not known here.
+        let found = if self.store().is_shared() {
+            self.find(&ask.tenant, &which).await?
+        } else {
+            self.known().find(&ask.tenant, &which)
+        };
+        let Some(session) = found else { return Ok(None) };
         if !session.is_live() || decide(Some(session.state), ask.request).is_err() {
             return Ok(None);
         }
@@ -177,10 +214,11 @@ impl Shared {
     /// Comes to a session in its turn.
     async fn begin(self: Arc<Self>, ask: Acquire) -> Result<(Session, Hint), SessionError> {
         let _turn = self.turn(&ask.tenant, &ask.scope).await;
-        let mut latest = self.find(&ask.tenant, &Which::Scope(ask.scope.clone())).await?;
+        let mut latest = self.latest(&ask).await?;
         loop {
             match self.try_begin(&ask, latest.as_ref()).await {
                 Err(SessionError::Sandbox(SandboxError::Store(StoreError::Bound { current }))) => {
+                    self.known().note_past(&current);
                     latest = Some(*current);
                 }
                 Err(SessionError::Sandbox(SandboxError::Store(StoreError::KeyUsed))) => {
@@ -191,6 +229,18 @@ impl Shared {
                 other => return other,
             }
         }
+    }
+
+    /// Returns the last session of a scope, or nothing if there was hardly ever one: who begins one all
+    /// the same is told by the store what there was.
+    async fn latest(&self, ask: &Acquire) -> Result<Option<Session>, SessionError> {
+        let is_new = !self.store().is_shared()
+            && matches!(decide(None, ask.request), Ok(Verdict::Begin))
+            && self.known().is_new(&ask.tenant, &ask.scope);
+        if is_new {
+            return Ok(None);
+        }
+        self.find(&ask.tenant, &Which::Scope(ask.scope.clone())).await
     }
 
     async fn try_begin(
@@ -275,13 +325,14 @@ impl Shared {
             let used = key_of.zip(step.begun()).map(|(key, begun)| used(key, begun, now));
             // Whoever made this waits for it.
             let _ = sender.send(step.begun().cloned());
-            Binding { step: Some(step), creation: None, used }
+            let records = ask_new.records.of(step.begun());
+            Binding { step: Some(step), creation: None, used, records }
         };
         let spec = ask.spec.clone();
         let (image, idle) = (spec.image.clone(), spec.idle.map(|idle| idle.after));
         self.sandboxes.create_bound(&ask.tenant, spec, ask.quotas, binding).await?;
         let session = begun.await.ok().flatten().ok_or(Refusal::NotFound)?;
-        tracing::info!(session = %session.id, sandbox = %session.sandbox, generation = session.generation.0, "session begun");
+        tracing::debug!(session = %session.id, sandbox = %session.sandbox, generation = session.generation.0, "session begun");
         self.remember(session.clone(), image, idle);
         Ok(session)
     }
@@ -329,7 +380,8 @@ impl Shared {
         let begun = step.begun().cloned().ok_or(Refusal::NotFound)?;
         let used = ask.key.clone().map(|key| used(key, &begun, self.clock.now()));
         let changed = step.changed().cloned();
-        self.store().bind(Binding { step: Some(step), creation: None, used }).await?;
+        let records = ask.records.of(step.begun());
+        self.store().bind(Binding { step: Some(step), creation: None, used, records }).await?;
         if let Some(changed) = changed {
             self.follow(changed);
         }
@@ -343,7 +395,8 @@ impl Shared {
     async fn use_key(&self, ask: &Acquire, session: &Session) -> Result<(), SessionError> {
         let Some(key) = ask.key.clone() else { return Ok(()) };
         let used = Some(used(key, session, self.clock.now()));
-        Ok(self.store().bind(Binding { step: None, creation: None, used }).await?)
+        let binding = Binding { step: None, creation: None, used, records: Vec::new() };
+        Ok(self.store().bind(binding).await?)
     }
 
     /// Returns the sandbox that is hinted at, if it can be had. Whose it is otherwise, nobody is told.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
+    hash::{BuildHasher, RandomState},
     time::Duration,
 };
 
@@ -15,6 +16,9 @@ use tokio::{sync::watch, time::Instant};
 
 use super::Which;
 
+/// Of so many scopes it is remembered that they had a session.
+const PAST: usize = 1 << 16;
+
 #[derive(Debug, Default)]
 pub(super) struct Known {
     sessions: HashMap<SessionId, Held>,
@@ -23,6 +27,9 @@ pub(super) struct Known {
     deadlines: BTreeSet<(Instant, SessionId)>,
     /// Sandboxes that had a session and are about to end.
     left: HashSet<SandboxId>,
+    /// Scopes that had a session, by what they are hashed to.
+    past: HashSet<u64>,
+    hasher: RandomState,
 }
 
 #[derive(Debug)]
@@ -72,6 +79,20 @@ impl Known {
         (held.session.tenant == *tenant).then(|| held.session.clone())
     }
 
+    /// Notes that a scope has had a session.
+    pub(super) fn note_past(&mut self, session: &Session) {
+        if self.past.len() >= PAST {
+            self.past.clear();
+        }
+        self.past.insert(self.hasher.hash_one((&session.tenant, &session.scope)));
+    }
+
+    /// Says whether a scope has no session, and had none as far as is known.
+    pub(super) fn is_new(&self, tenant: &Tenant, scope: &Scope) -> bool {
+        !self.scopes.contains_key(&(tenant.clone(), scope.clone()))
+            && !self.past.contains(&self.hasher.hash_one((tenant, scope)))
+    }
+
     /// Notes what a session is now; one that has ended is forgotten. Returns whether the first deadline
     /// is another one.
     pub(super) fn put(
@@ -91,6 +112,7 @@ impl Known {
             over.send_replace(true);
         }
         if session.has_ended() {
+            self.note_past(&session);
             self.left.insert(session.sandbox);
             return false;
         }

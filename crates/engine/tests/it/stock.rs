@@ -126,9 +126,10 @@ async fn what_was_killed_while_it_waited_is_missed_by_nobody() {
     };
     timeout(Duration::from_secs(20), cleared).await.expect("what was killed is not cleared away");
     assert_eq!(groups(&before), [""; 0].map(PathBuf::from));
-    for _ in 0..3 {
+    for round in 0..3 {
         let sandbox = server.ready().await;
-        assert!(before.contains(&sandbox.id.to_string()));
+        // After the first there may be others in stock.
+        assert!(round > 0 || before.contains(&sandbox.id.to_string()));
         assert_eq!(server.run(&sandbox, "echo here").await.1, "here\n");
     }
     server.end().await;

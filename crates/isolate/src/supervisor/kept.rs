@@ -4,19 +4,16 @@
 use std::{collections::BTreeSet, os::fd::OwnedFd};
 
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, statat, unlinkat},
+    fs::{AtFlags, Dir, Mode, OFlags, fstat, openat, renameat, statat, unlinkat},
     io::Errno,
 };
 
 use super::{Place, wire::UNKEPT};
-use crate::sandbox::folder::STREAMS;
+use crate::sandbox::folder::{NEXT, STREAMS};
 
 /// So many of each kind keep their output when they are forgotten: a command that is started again
 /// for ever must not fill the disk, and of one that crashed somebody wants to see why.
 const LAST: usize = 3;
-
-/// What files are called until there is a command that writes to them. No id begins like this.
-const UNNAMED: &str = ".next";
 
 /// The files for the output of the next command. There is one such pair at a time: to make a file takes as long as
 /// the disk has other things to do, and a command would wait for it.
@@ -27,15 +24,24 @@ pub(super) struct Unnamed {
 }
 
 impl Unnamed {
+    /// Returns those that are there, if nobody has written to them, and else makes them.
     pub(super) fn create(place: &Place) -> Result<Self, Errno> {
-        place.remove_output(UNNAMED);
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        let [stdout, stderr] = STREAMS.map(|stream| {
-            let (name, mode) = (format!("{UNNAMED}{stream}"), Mode::from_raw_mode(0o644));
-            openat(&place.outputs, name, flags | OFlags::NOFOLLOW, mode)
-        });
+        let [stdout, stderr] =
+            STREAMS.map(|stream| empty(&place.outputs, &format!("{NEXT}{stream}")));
         Ok(Self { stdout: stdout?, stderr: stderr? })
     }
+}
+
+fn empty(folder: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    if let Ok(file) = openat(folder, name, flags, Mode::empty())
+        && fstat(&file)?.st_size == 0
+    {
+        return Ok(file);
+    }
+    let _ = unlinkat(folder, name, AtFlags::empty());
+    let (flags, mode) = (flags | OFlags::CREATE | OFlags::EXCL, Mode::from_raw_mode(0o644));
+    openat(folder, name, flags, mode)
 }
 
 impl Place {
@@ -55,7 +61,7 @@ impl Place {
     pub(super) fn name_output(&self, exec: &str) -> Result<(), Errno> {
         let folder = &self.outputs;
         STREAMS.iter().try_for_each(|stream| {
-            let (from, to) = (format!("{UNNAMED}{stream}"), format!("{exec}{stream}"));
+            let (from, to) = (format!("{NEXT}{stream}"), format!("{exec}{stream}"));
             renameat(folder, from, folder, to)
         })
     }

@@ -33,6 +33,11 @@ use crate::{
 /// Connections that have not said the secret. The oldest goes for a new one.
 const STRANGERS: usize = 4;
 
+/// A command that has begun is left the processors and the disk for so long before the process of the next
+/// is made, and whoever hears of its end for so long.
+const AFTER_BEGIN: Duration = Duration::from_millis(5);
+const AFTER_END: Duration = Duration::from_millis(1);
+
 /// A supervisor at work.
 #[derive(Debug)]
 pub(super) struct Supervisor {
@@ -41,6 +46,8 @@ pub(super) struct Supervisor {
     stem: Option<Stem>,
     /// What the next command will be.
     bud: Option<Bud>,
+    /// When that is to be made, if not now.
+    bud_at: Option<Instant>,
     /// A command that was announced, and may or may not be asked for.
     held: Option<(Box<Start>, Exec)>,
     listener: OwnedFd,
@@ -91,6 +98,7 @@ impl Supervisor {
             place,
             stem: Some(stem),
             bud: None,
+            bud_at: None,
             held: None,
             listener,
             signals,
@@ -143,7 +151,9 @@ impl Supervisor {
             Some(Stop::Asked { until }) => Some(until),
             Some(Stop::Killed) | None => None,
         };
-        let deadline = self.execs.values().filter_map(Exec::deadline).chain(stop).min();
+        let bud = self.bud_at.filter(|_| self.wants_bud());
+        let deadlines = self.execs.values().filter_map(Exec::deadline);
+        let deadline = deadlines.chain(stop).chain(bud).min();
         let left = deadline.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut sources = Vec::new();
@@ -335,10 +345,8 @@ impl Supervisor {
         {
             self.let_go_of_held();
         }
-        if let Some((_, mut exec)) = self.held.take_if(|(held, _)| **held == *start) {
-            exec.go(start.at_most, &self.place);
-            self.execs.insert(start.exec.clone(), exec);
-            return;
+        if let Some((_, exec)) = self.held.take_if(|(held, _)| **held == *start) {
+            return self.begin(start, exec);
         }
         self.let_go_of_held();
         if let Some(why) = self.why_not(start) {
@@ -346,12 +354,15 @@ impl Supervisor {
         }
         let prepared = self.need_bud();
         match prepared.and_then(|()| Exec::prepare(&self.place, &mut self.bud, start)) {
-            Ok(mut exec) => {
-                exec.go(start.at_most, &self.place);
-                self.execs.insert(start.exec.clone(), exec);
-            }
+            Ok(exec) => self.begin(start, exec),
             Err(broken) => self.not_started(start.exec.clone(), broken),
         }
+    }
+
+    fn begin(&mut self, start: &Start, mut exec: Exec) {
+        exec.go(start.at_most, &self.place);
+        self.execs.insert(start.exec.clone(), exec);
+        self.bud_at = Instant::now().checked_add(AFTER_BEGIN);
     }
 
     fn why_not(&self, start: &Start) -> Option<Refusal> {
@@ -380,15 +391,22 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Has the next command's process made while there is nothing better to do: not while another becomes
-    /// what it is to be. Without one the next command waits for its own.
+    /// Has the next command's process made while there is nothing better to do. Without one the next
+    /// command waits for its own.
     fn have_bud(&mut self) {
-        let is_busy = self.stop.is_some()
-            || self.held.is_some()
-            || self.execs.values().any(Exec::is_starting);
-        if self.bud.is_none() && !is_busy {
+        let is_time = self.bud_at.is_none_or(|at| at <= Instant::now());
+        if is_time && self.wants_bud() {
+            self.bud_at = None;
             let _ = self.need_bud();
         }
+    }
+
+    /// Whether there is no process for the next command, and none that becomes what it is to be.
+    fn wants_bud(&self) -> bool {
+        self.bud.is_none()
+            && self.stop.is_none()
+            && self.held.is_none()
+            && !self.execs.values().any(Exec::is_starting)
     }
 
     /// It may be gone and not have been waited for.
@@ -476,6 +494,8 @@ impl Supervisor {
             if let Some(exec) = living.find_map(|exec| exec.is(ended.pid, place).then_some(exec)) {
                 exec.exited(ended.exit, ended.used, &self.place, &mut self.buffer);
                 self.leftovers.extend(exec.leftovers());
+                let soon = Instant::now().checked_add(AFTER_END);
+                self.bud_at = self.bud_at.min(soon);
             }
         }
         // Each may hold a descriptor for ever; those that were there first have had their time.

@@ -191,7 +191,8 @@ impl Step {
     pub(super) fn is_recorded(&self) -> bool {
         match self {
             Self::Create(_, records) | Self::Record(records) => !records.is_empty(),
-            Self::Change(_) | Self::Bind(_) => false,
+            Self::Bind(binding) => !binding.records.is_empty(),
+            Self::Change(_) => false,
         }
     }
 
@@ -301,6 +302,7 @@ impl Plan {
         };
         if matches!(created, Outcome::Done) {
             self.bindings.add(binding)?;
+            self.records.extend_from_slice(&binding.records);
         }
         Ok(created)
     }

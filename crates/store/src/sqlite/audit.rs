@@ -19,6 +19,7 @@ pub(super) fn recorded<T>(
     if entries.is_empty() {
         return act();
     }
+    // What a step back needs is kept in memory: to make a file for it would take longer than the step.
     connection.prepare_cached("SAVEPOINT recorded")?.execute(())?;
     let done = act().and_then(|value| append(connection, entries).map(|()| value));
     if done.is_err() {

@@ -19,6 +19,7 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), StoreError> {
         "PRAGMA journal_mode = WAL;
          PRAGMA synchronous = FULL;
          PRAGMA foreign_keys = ON;
+         PRAGMA temp_store = MEMORY;
          PRAGMA busy_timeout = 5000;",
     )?;
     let report: String = connection.query_row("PRAGMA integrity_check", (), |row| row.get(0))?;

@@ -2,6 +2,7 @@
 
 use futures_util::future::join_all;
 use model::{
+    audit::{Action, Entry, Outcome},
     ids::{SandboxId, SessionId, Tenant},
     lease::Terms,
     scope::Scope,
@@ -12,6 +13,7 @@ use model::{
 use super::{Place, at, creation, end};
 use crate::{
     Store, StoreError,
+    audit::{Order, Part},
     sessions::{Binding, KeyName, UsedKey},
 };
 
@@ -173,6 +175,29 @@ pub(super) async fn the_key_of_a_request_is_used_once_until_it_expires(place: Pl
     assert_eq!(store.used_key(&used.name, at(9001)).await.unwrap().unwrap().0, [2; 32]);
     store.forget_used_keys(at(20_000)).await.unwrap();
     assert_eq!(store.used_key(&used.name, at(1)).await.unwrap(), None);
+}
+
+/// I23.
+pub(super) async fn a_grant_is_recorded_with_the_session_that_it_is_for_or_not_at_all(
+    place: Place,
+) {
+    let store = place.open().await;
+    let records = |thread: &str| {
+        let entry = Entry::new(at(1000), Action::SessionAcquire, Outcome::Granted);
+        vec![Entry { scope: Some(format!("thread:{thread}")), ..entry }]
+    };
+    let with_record = |number: u32, thread: &str| Binding {
+        records: records(thread),
+        ..with_sandbox(step(None, number, thread), number)
+    };
+    store.bind(with_record(1, "thr_1")).await.unwrap();
+    let refused = store.bind(with_record(2, "thr_1")).await;
+    assert!(matches!(refused, Err(StoreError::Bound { .. })), "{refused:?}");
+    store.bind(with_record(3, "thr_3")).await.unwrap();
+    let part = Part { order: Order::OldestFirst, beyond: None, limit: 10 };
+    let kept = store.audit(part).await.unwrap();
+    let kept: Vec<_> = kept.iter().filter_map(|record| record.scope.as_deref()).collect();
+    assert_eq!(kept, ["thread:thr_1", "thread:thr_3"]);
 }
 
 /// F63, I10: 3 handles × 20 callers × 10 rounds: one session and one sandbox each time.

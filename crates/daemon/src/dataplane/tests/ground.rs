@@ -40,7 +40,7 @@ use super::super::{
 };
 use crate::{
     auth::Keyring,
-    http::{App, problem::ApiError},
+    http::{App, Parts, problem::ApiError},
     keys::{NewKey, Secret},
     metrics::Metrics,
     serve::{Phase, Settings},
@@ -146,7 +146,7 @@ impl Ground {
         let (set_phase, phase) = watch::channel(Phase::Serving);
         let opened = Sessions::open(sandboxes.clone(), sessions::Settings::default());
         let sessions = opened.await.unwrap();
-        let app = App {
+        let app = App::new(Parts {
             keyring: keyring.clone(),
             audit: crate::audit::Audit::open(keyring.store().clone(), &Tasks::default()),
             executor: engine.clone().into(),
@@ -160,7 +160,7 @@ impl Ground {
             sessions: Some(sessions),
             previews: crate::dataplane::previews::Previews::below(None),
             base_url: "http://127.0.0.1:1".into(),
-        };
+        });
         let plane = app.plane().unwrap();
         let router = samples().router(&plane).with_state(app);
         Self { tokens, keyring, plane, sandboxes, router, engine, spawner, data, _phase: set_phase }

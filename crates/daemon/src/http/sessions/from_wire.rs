@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::errors::ErrorCode;
 use axum::http::{HeaderMap, HeaderName};
-use engine::sessions::{Acquire, RequestKey, Which};
+use engine::sessions::{Acquire, Records, RequestKey, Which};
 use model::{
     actor::{Actor, ActorKind},
     capability::Asked,
@@ -127,6 +127,7 @@ fn wanted(
         created_by: desk.caller.key_id().0.clone(),
         wait: Duration::from_secs(wait),
         key,
+        records: Records::none(),
     })
 }
 

@@ -140,10 +140,14 @@ async fn the_next_server_ends_the_sandbox_of_a_session_that_has_ended() {
     let session = store.session(&id).await.unwrap().unwrap();
     let step = session.end(model::session::SessionEnd::HardTtl);
     store.bind(store::sessions::Binding::of(step)).await.unwrap();
-    let _next =
+    let next =
         engine::sessions::Sessions::open(sandboxed.sandboxes.clone(), settings).await.unwrap();
     let (cause, _) = end(&sandboxed, text(&ended, "/sandbox/id")).await;
     assert_eq!(cause, EndCause::HardTtl);
+    // It does not know that there was a session, until the store says so.
+    let again = next.acquire(super::races::wanted("thr_1")).await.unwrap().shown.session;
+    assert_eq!((again.generation.0, again.is_live()), (2, true));
+    assert_ne!(again.sandbox.as_str(), text(&ended, "/sandbox/id"));
     let path = format!("{SESSIONS}/{}", text(&lives, "/session_id"));
     assert_eq!(ask(daemon, "GET", &path).await.status, 200);
 }

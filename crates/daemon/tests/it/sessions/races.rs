@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::sessions::{Acquire, SessionError, Which};
+use engine::sessions::{Acquire, Records, SessionError, Which};
 use futures_util::future::join_all;
 use model::{
     ids::Tenant,
@@ -35,6 +35,7 @@ pub(super) fn wanted(id: &str) -> Acquire {
         created_by: "key_1".to_owned(),
         wait: Duration::from_secs(20),
         key: None,
+        records: Records::none(),
     }
 }
 

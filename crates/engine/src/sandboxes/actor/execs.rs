@@ -114,15 +114,13 @@ impl Actor {
         }
         self.execs.to_come = None;
         self.execs.has_all = true;
+        failpoint::pass("c.ready_handshake");
         match self.phase() {
-            Phase::Provisioning | Phase::Resuming => {
-                failpoint::pass("c.ready_handshake");
-                self.see(Observation::Ready).await;
-                failpoint::pass("c.active_event");
-            }
+            Phase::Provisioning | Phase::Resuming => self.see(Observation::Ready).await,
             Phase::Frozen => self.freeze_again().await,
             _ => {}
         }
+        failpoint::pass("c.active_event");
         self.start_main().await;
         self.see_ends_in_journal().await;
         let missing: Vec<ExecId> = self

@@ -190,10 +190,25 @@ fn make_parts(sandbox: &OwnedFd, owners: Owners) -> Result<Parts, Errno> {
     make_folder(sandbox, folder::OUTPUTS, 0o755)?;
     let outputs = openat(sandbox, folder::OUTPUTS, DIRECTORY, Mode::empty())?;
     give(&outputs, owners.supervisor)?;
+    make_next(&outputs, owners.supervisor)?;
     let journal = make_journal(sandbox)?;
     give(&journal, owners.supervisor)?;
     let socket = make_socket(sandbox, owners.daemon)?;
     Ok(Parts { outputs, journal, socket })
+}
+
+/// Makes the files for the output of the first command: a sandbox that waits to be used has time for it.
+fn make_next(outputs: &OwnedFd, owner: Option<u32>) -> Result<(), Errno> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    for stream in folder::STREAMS {
+        let (name, mode) = (format!("{}{stream}", folder::NEXT), Mode::from_raw_mode(0o644));
+        match openat(outputs, name, flags | OFlags::NOFOLLOW, mode) {
+            Ok(file) => give(&file, owner)?,
+            Err(Errno::EXIST) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
 }
 
 fn names(folder: &OwnedFd) -> Vec<String> {
