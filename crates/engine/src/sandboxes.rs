@@ -15,6 +15,7 @@ pub mod files;
 mod forgetting;
 mod group;
 mod link;
+mod listing;
 mod machine;
 mod materials;
 mod outputs;
@@ -24,6 +25,7 @@ mod ports;
 mod restarts;
 mod settled;
 pub mod shells;
+pub mod snapshots;
 mod stock;
 mod tools;
 mod way;
@@ -41,6 +43,7 @@ use std::{
 
 use isolate::sandbox::{folder, sandbox_of};
 use model::{
+    adjustment::Adjustment,
     event::Sequence,
     exec::Exec,
     ids::{Alias, ExecId, NodeId, SandboxId, Tenant},
@@ -222,6 +225,7 @@ impl Sandboxes {
             Actor::recover(&shared, sandbox);
         }
         shared.remove_unknown(&known).await;
+        snapshots::go_on(&shared).await?;
         shared.tasks.start("forgetting sandboxes", forgetting::keep(Arc::downgrade(&shared)));
         shared.tasks.start("stock of bodies", stock::keep(Arc::downgrade(&shared)));
         shared.tasks.start("outputs", outputs::keep(Arc::downgrade(&shared), ends));
@@ -325,6 +329,18 @@ impl Sandboxes {
         self.take(tenant, name, Request::Delete(cause)).await
     }
 
+    /// Changes settings of a sandbox, and returns it as it is then.
+    pub async fn adjust(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+        adjustment: Adjustment,
+    ) -> Result<Sandbox, SandboxError> {
+        let sandbox = self.get(tenant, name).await?;
+        self.shared.request(&sandbox.id, Request::Adjust(Box::new(adjustment))).await?;
+        self.get(tenant, sandbox.id.as_str()).await
+    }
+
     /// Accepts a command. Without an id it gets a new one.
     pub async fn start_exec(
         &self,
@@ -422,6 +438,11 @@ impl Sandboxes {
     pub async fn remove_image(&self, name: &str) -> Result<Collected, SandboxError> {
         let in_use = self.shared.images_in_use().await?;
         Ok(self.shared.images.remove(name, &in_use).await?)
+    }
+
+    /// Returns how long a stopped sandbox is kept that does not say it itself.
+    pub fn keeps_stopped(&self) -> Duration {
+        self.shared.settings.defaults.keep_stopped
     }
 
     /// Returns the images that sandboxes are made from.
@@ -549,7 +570,9 @@ impl Shared {
     async fn images_in_use(&self) -> Result<InUse, SandboxError> {
         let there = self.store.unfinished_sandboxes(&self.settings.node).await?;
         if there.damaged.is_empty() {
-            return Ok(materials::in_use(&there.sandboxes));
+            let mut in_use = materials::in_use(&there.sandboxes);
+            in_use.images.extend(snapshots::images_of(&self.store.ready_snapshots().await?));
+            return Ok(in_use);
         }
         let count = there.damaged.len();
         Err(SandboxError::Unavailable(format!(

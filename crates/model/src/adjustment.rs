@@ -165,7 +165,10 @@ mod tests {
         let Ok(Answer::Record(step)) = adjust(&sandbox, wanted) else { panic!("not recorded") };
         let now = sandbox.clone().after(&step);
         assert_eq!(now.alias, Some("b-box".parse().unwrap()));
-        assert_eq!((now.spec.idle, now.spec.keep_stopped), (Some(idle), Some(KeepStopped::Forever)));
+        assert_eq!(
+            (now.spec.idle, now.spec.keep_stopped),
+            (Some(idle), Some(KeepStopped::Forever))
+        );
         assert_eq!(now.spec.env.len(), 2);
         assert_eq!(now.spec.image, "host");
         assert_eq!(now.life.adjusted_at, Some(Timestamp::from_millis(2)));

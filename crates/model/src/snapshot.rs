@@ -118,8 +118,6 @@ impl FromStr for SnapshotRef {
 /// Why no sandbox is made from a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotRefusal {
-    #[error("the snapshot is not ready yet")]
-    Building,
     #[error("the snapshot has failed: {message}")]
     Failed { message: String },
     #[error("the snapshot takes a disk of {least} at least")]
@@ -131,8 +129,8 @@ impl Snapshot {
     /// is, what this says.
     pub fn under(&self, asked: SandboxSpec) -> Result<SandboxSpec, SnapshotRefusal> {
         match &self.state {
-            SnapshotState::Ready(_) => {}
-            SnapshotState::Building => return Err(SnapshotRefusal::Building),
+            // A sandbox waits for its image by itself.
+            SnapshotState::Ready(_) | SnapshotState::Building => {}
             SnapshotState::Failed { message } => {
                 return Err(SnapshotRefusal::Failed { message: message.clone() });
             }
@@ -217,9 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_from_what_is_not_ready_or_on_less_disk() {
+    fn nothing_is_made_from_what_has_failed_or_on_less_disk() {
         let with = |state| Snapshot { state, ..snapshot() }.under(SandboxSpec::default());
-        assert_eq!(with(SnapshotState::Building), Err(SnapshotRefusal::Building));
+        assert!(with(SnapshotState::Building).is_ok());
         let message = "no such image".to_owned();
         let failed = SnapshotState::Failed { message: message.clone() };
         assert_eq!(with(failed), Err(SnapshotRefusal::Failed { message }));

@@ -185,7 +185,11 @@ pub enum Suspend {
 #[serde(default)]
 pub struct ExecSpec {
     pub command: Vec<String>,
+    /// Empty: where the sandbox's commands are run.
     pub working_directory: String,
+    /// Where it is run if neither it nor its sandbox says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub else_in: Option<String>,
     pub env: Variables,
     pub user: Option<String>,
     #[serde(skip_serializing_if = "Input::is_open")]

@@ -2,6 +2,7 @@
 
 use std::{
     future,
+    num::NonZeroU16,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -13,12 +14,12 @@ use engine::{
     sessions::{Fence, Sessions},
 };
 use model::{
-    actor::Actor,
+    actor::{Actor, ActorKind},
     audit::{Action, Entry, Outcome},
     capability::{Capabilities, Capability},
     ids::{SandboxId, Tenant},
     reach::Reach,
-    token::{Claims, Generation, LEEWAY, TokenRefusal},
+    token::{Claims, Epoch, Generation, LEEWAY, TokenRefusal},
     units::Timestamp,
 };
 use tokio::{select, sync::watch};
@@ -30,7 +31,7 @@ use crate::{
     clock,
     http::{App, problem::ApiError, request},
     to_wire,
-    tokens::{FindError, Held, Tokens},
+    tokens::{FindError, Held, Tokens, link::Download},
 };
 
 /// How long before the end of a token a stream is warned.
@@ -63,7 +64,21 @@ enum Proof {
         over: Option<watch::Receiver<bool>>,
     },
     Key(Caller),
+    Link(Box<Link>),
 }
+
+/// A text that opens one thing of a sandbox for whoever has it.
+#[derive(Debug)]
+struct Link {
+    tokens: Tokens,
+    epoch: Epoch,
+    until: Option<Timestamp>,
+    /// The file that it is for, if it is for one.
+    download: Option<Download>,
+}
+
+/// What links are called in logs: nobody knows who has them.
+const LINK: &str = "link";
 
 /// Why a right is not there any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +111,7 @@ impl Access {
         match &self.0.proof {
             Proof::Token { held, .. } => &held.claims().key,
             Proof::Key(caller) => &caller.key_id().0,
+            Proof::Link(_) => LINK,
         }
     }
 
@@ -104,6 +120,15 @@ impl Access {
         match &self.0.proof {
             Proof::Token { held, .. } => &held.claims().id,
             Proof::Key(caller) => &caller.key_id().0,
+            Proof::Link(_) => LINK,
+        }
+    }
+
+    /// Returns the file that it is for, if it is for one alone.
+    pub(super) fn download(&self) -> Option<&Download> {
+        match &self.0.proof {
+            Proof::Link(link) => link.download.as_ref(),
+            Proof::Token { .. } | Proof::Key(_) => None,
         }
     }
 
@@ -123,7 +148,7 @@ impl Access {
             Proof::Token { held, .. } => {
                 (Some(held.claims().id.clone()), held.claims().thread.clone())
             }
-            Proof::Key(_) => (None, None),
+            Proof::Key(_) | Proof::Link(_) => (None, None),
         };
         Entry {
             request: right.request.clone(),
@@ -137,9 +162,9 @@ impl Access {
         }
     }
 
-    /// Tells whether it was shown by a key, which every use of is recorded.
+    /// Tells whether it was shown by a key or a link, which every use of is recorded.
     pub(super) fn is_by_key(&self) -> bool {
-        matches!(self.0.proof, Proof::Key(_))
+        matches!(self.0.proof, Proof::Key(_) | Proof::Link(_))
     }
 
     pub fn capabilities(&self) -> Capabilities {
@@ -164,6 +189,7 @@ impl Access {
         match &self.0.proof {
             Proof::Token { held, .. } => Some(held.expires_at().into()),
             Proof::Key(_) => None,
+            Proof::Link(link) => link.until.map(SystemTime::from),
         }
     }
 
@@ -171,7 +197,7 @@ impl Access {
     pub(crate) fn token(&self) -> Option<&Held> {
         match &self.0.proof {
             Proof::Token { held, .. } => Some(held),
-            Proof::Key(_) => None,
+            Proof::Key(_) | Proof::Link(_) => None,
         }
     }
 
@@ -189,14 +215,20 @@ impl Access {
     /// Returns when a stream must be cut.
     pub async fn until_ended(&self) -> Ended {
         let expired = async {
-            match self.token() {
-                Some(held) => clock::until(|| held.expires_at().plus(LEEWAY)).await,
-                None => future::pending().await,
+            match &self.0.proof {
+                Proof::Token { held, .. } => {
+                    clock::until(|| held.expires_at().plus(LEEWAY)).await;
+                }
+                Proof::Link(link) if link.until.is_some() => {
+                    clock::until(|| link.until.unwrap_or_default()).await;
+                }
+                Proof::Key(_) | Proof::Link(_) => future::pending().await,
             }
         };
         let revoked = async {
             match &self.0.proof {
                 Proof::Key(caller) => turned(caller.revoked()).await,
+                Proof::Link(link) => link.tokens.until_rotated(&self.0.sandbox, link.epoch).await,
                 Proof::Token { held, over } => {
                     select! {
                         () = held.until_revoked() => {}
@@ -418,6 +450,61 @@ impl Plane {
             capabilities,
             reach: Reach::Everywhere,
             proof: Proof::Key(caller),
+        })))
+    }
+
+    /// Checks what the path of a link ends with.
+    pub(super) async fn by_link(
+        &self,
+        text: &str,
+        sandbox: Option<&SandboxId>,
+    ) -> Result<Access, Refusal> {
+        let sandbox = sandbox.ok_or(Refusal::NotFound)?;
+        let found = self.tokens.read_download(text, sandbox, clock::timestamp());
+        let until = found.as_ref().and_then(|link| link.until);
+        let until = until.map(|until| Timestamp::from_millis(until.saturating_mul(1000)));
+        let what = (Capability::FsRead, found.is_some(), until, found);
+        self.admit_link(sandbox, what).await
+    }
+
+    /// Checks the token of a service URL for a request to this port.
+    pub(super) async fn by_service_token(
+        &self,
+        text: &str,
+        sandbox: Option<&SandboxId>,
+        port: Option<NonZeroU16>,
+    ) -> Result<Access, Refusal> {
+        let (sandbox, port) = (sandbox.ok_or(Refusal::NotFound)?, port.ok_or(Refusal::NotFound)?);
+        let until = self.tokens.read_preview(text, sandbox, port, clock::timestamp());
+        self.admit_link(sandbox, (Capability::Ports, until.is_some(), until, None)).await
+    }
+
+    async fn admit_link(
+        &self,
+        sandbox: &SandboxId,
+        (capability, is_good, until, download): (
+            Capability,
+            bool,
+            Option<Timestamp>,
+            Option<Download>,
+        ),
+    ) -> Result<Access, Refusal> {
+        let checked = if is_good { self.owner(sandbox).await } else { Err(Refusal::Invalid) };
+        let tenant = checked.inspect_err(|refusal| {
+            let entry = audit::entry(Action::Access, Outcome::Denied);
+            self.audit.note(denied(Entry { key: Some(LINK.to_owned()), ..entry }, refusal));
+        })?;
+        let (tokens, epoch) = (self.tokens.clone(), self.tokens.epoch_of(sandbox));
+        Ok(Access(Arc::new(Right {
+            sandboxes: self.sandboxes.clone(),
+            audit: self.audit.clone(),
+            request: request::id(),
+            sandbox: sandbox.clone(),
+            tenant,
+            actor: Actor { kind: ActorKind::Human, id: LINK.to_owned() },
+            capabilities: [capability].into_iter().collect(),
+            reach: Reach::Everywhere,
+            proof: Proof::Link(Box::new(Link { tokens, epoch, until, download })),
         })))
     }
 

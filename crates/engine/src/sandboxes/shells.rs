@@ -57,6 +57,7 @@ impl ShellSpec {
         ExecSpec {
             command: if command.is_empty() { usual() } else { command },
             working_directory,
+            else_in: None,
             env,
             user,
             input: Input::Open,

@@ -368,7 +368,8 @@ impl Plan {
             self.columns.start(exec)?;
         }
         if let Some(adjusted) = transition.adjusted() {
-            let Some(renamed) = self.columns.adjusted.add(head, adjusted, &mut self.seen.aliases)?
+            let Some(renamed) =
+                self.columns.adjusted.add(head, adjusted, &mut self.seen.aliases)?
             else {
                 return Ok(Outcome::Refused(StoreError::Conflict { what: "the sandbox" }));
             };

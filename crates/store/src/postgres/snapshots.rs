@@ -99,8 +99,7 @@ pub(super) async fn create(session: &Session, new: &NewSnapshot) -> Result<(), S
     if taken.is_some() && new.taking == Taking::Free {
         return Err(StoreError::Conflict { what: "the snapshot" });
     }
-    let sql =
-        format!("INSERT INTO snapshots ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)");
+    let sql = format!("INSERT INTO snapshots ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)");
     session
         .execute(
             &sql,

@@ -18,9 +18,8 @@ const PARAMETERS: [&str; 3] = ["?1", "?2", "?3"];
 
 impl Sqlite {
     pub(crate) async fn snapshots(&self, tenant: Tenant) -> Result<Vec<Tagged>, StoreError> {
-        let read = move |connection: &Connection| {
-            tagged(connection, "s.tenant = ?1", &[&tenant.as_str()])
-        };
+        let read =
+            move |connection: &Connection| tagged(connection, "s.tenant = ?1", &[&tenant.as_str()]);
         self.readers.ask(read).await
     }
 
@@ -37,8 +36,7 @@ impl Sqlite {
         node: NodeId,
     ) -> Result<Vec<Snapshot>, StoreError> {
         let condition = "s.state = 'building' AND s.node = ?1";
-        let read =
-            move |connection: &Connection| tagged(connection, condition, &[&node.as_str()]);
+        let read = move |connection: &Connection| tagged(connection, condition, &[&node.as_str()]);
         let found = self.readers.ask(read).await?;
         Ok(found.into_iter().map(|tagged| tagged.snapshot).collect())
     }

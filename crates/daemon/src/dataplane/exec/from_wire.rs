@@ -68,6 +68,7 @@ pub(super) fn exec(start: &Start) -> Result<ExecSpec, ApiError> {
     Ok(ExecSpec {
         command,
         working_directory: directory(start.cwd.as_deref())?,
+        else_in: None,
         env: variables(start.env.clone())?,
         user: start.user.clone(),
         input: match (start.stdin, &start.input) {
@@ -117,10 +118,8 @@ pub(super) fn execute(asked: &Execute) -> Result<ExecSpec, ApiError> {
     let ttl = unless_never("ttl_seconds", asked.ttl_seconds, Never::BelowZero)?;
     Ok(ExecSpec {
         command: vec![shell.to_owned(), "-c".to_owned(), asked.command.clone()],
-        working_directory: match directory(work_dir.as_deref())? {
-            none if none.is_empty() => HOME.to_owned(),
-            directory => directory,
-        },
+        working_directory: directory(work_dir.as_deref())?,
+        else_in: Some(HOME.to_owned()),
         env: variables(env_vars.unwrap_or_default())?,
         user: user.filter(|user| !user.is_empty()),
         input: if asked.close_stdin { Input::Closed } else { Input::Open },
