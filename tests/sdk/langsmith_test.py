@@ -32,7 +32,7 @@ class LangsmithTest(unittest.TestCase):
 
     def make(self, base, key=None):
         client = SandboxClient(api_endpoint=self.server.url + base, api_key=key or self.key, max_retries=0)
-        self.addCleanup(client.close)
+        self.addClassCleanup(client.close)
         return client
 
     def box(self, **options):

@@ -2,6 +2,7 @@
 //! store before anybody is told.
 
 mod actor;
+mod adjusting;
 pub mod attach;
 mod bound;
 mod clock;
@@ -43,7 +44,6 @@ use std::{
 
 use isolate::sandbox::{folder, sandbox_of};
 use model::{
-    adjustment::Adjustment,
     event::Sequence,
     exec::Exec,
     ids::{Alias, ExecId, NodeId, SandboxId, Tenant},
@@ -329,18 +329,6 @@ impl Sandboxes {
         self.take(tenant, name, Request::Delete(cause)).await
     }
 
-    /// Changes settings of a sandbox, and returns it as it is then.
-    pub async fn adjust(
-        &self,
-        tenant: &Tenant,
-        name: &str,
-        adjustment: Adjustment,
-    ) -> Result<Sandbox, SandboxError> {
-        let sandbox = self.get(tenant, name).await?;
-        self.shared.request(&sandbox.id, Request::Adjust(Box::new(adjustment))).await?;
-        self.get(tenant, sandbox.id.as_str()).await
-    }
-
     /// Accepts a command. Without an id it gets a new one.
     pub async fn start_exec(
         &self,
@@ -438,11 +426,6 @@ impl Sandboxes {
     pub async fn remove_image(&self, name: &str) -> Result<Collected, SandboxError> {
         let in_use = self.shared.images_in_use().await?;
         Ok(self.shared.images.remove(name, &in_use).await?)
-    }
-
-    /// Returns how long a stopped sandbox is kept that does not say it itself.
-    pub fn keeps_stopped(&self) -> Duration {
-        self.shared.settings.defaults.keep_stopped
     }
 
     /// Returns the images that sandboxes are made from.

@@ -188,8 +188,8 @@ pub struct ExecSpec {
     /// Empty: where the sandbox's commands are run.
     pub working_directory: String,
     /// Where it is run if neither it nor its sandbox says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub else_in: Option<String>,
+    #[serde(skip_serializing_if = "ElseIn::is_workspace")]
+    pub else_in: ElseIn,
     pub env: Variables,
     pub user: Option<String>,
     #[serde(skip_serializing_if = "Input::is_open")]
@@ -211,6 +211,22 @@ pub struct ExecSpec {
     /// With one it is a shell, which others find by this name while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shell: Option<ShellName>,
+}
+
+/// Where commands are run of which nobody says it. The surface's contract says which.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ElseIn {
+    #[default]
+    Workspace,
+    Home,
+}
+
+impl ElseIn {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+    fn is_workspace(&self) -> bool {
+        *self == Self::Workspace
+    }
 }
 
 /// What becomes of a command when there is no more room for its output.

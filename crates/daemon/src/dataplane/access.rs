@@ -1,8 +1,9 @@
 //! The right to use a sandbox: how it is shown, what it holds, when it ends.
 
+mod link;
+
 use std::{
     future,
-    num::NonZeroU16,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -14,12 +15,12 @@ use engine::{
     sessions::{Fence, Sessions},
 };
 use model::{
-    actor::{Actor, ActorKind},
+    actor::Actor,
     audit::{Action, Entry, Outcome},
     capability::{Capabilities, Capability},
     ids::{SandboxId, Tenant},
     reach::Reach,
-    token::{Claims, Epoch, Generation, LEEWAY, TokenRefusal},
+    token::{Claims, Generation, LEEWAY, TokenRefusal},
     units::Timestamp,
 };
 use tokio::{select, sync::watch};
@@ -33,6 +34,7 @@ use crate::{
     to_wire,
     tokens::{FindError, Held, Tokens, link::Download},
 };
+use link::{LINK, Link};
 
 /// How long before the end of a token a stream is warned.
 const WARNING: Duration = Duration::from_mins(1);
@@ -66,19 +68,6 @@ enum Proof {
     Key(Caller),
     Link(Box<Link>),
 }
-
-/// A text that opens one thing of a sandbox for whoever has it.
-#[derive(Debug)]
-struct Link {
-    tokens: Tokens,
-    epoch: Epoch,
-    until: Option<Timestamp>,
-    /// The file that it is for, if it is for one.
-    download: Option<Download>,
-}
-
-/// What links are called in logs: nobody knows who has them.
-const LINK: &str = "link";
 
 /// Why a right is not there any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -450,61 +439,6 @@ impl Plane {
             capabilities,
             reach: Reach::Everywhere,
             proof: Proof::Key(caller),
-        })))
-    }
-
-    /// Checks what the path of a link ends with.
-    pub(super) async fn by_link(
-        &self,
-        text: &str,
-        sandbox: Option<&SandboxId>,
-    ) -> Result<Access, Refusal> {
-        let sandbox = sandbox.ok_or(Refusal::NotFound)?;
-        let found = self.tokens.read_download(text, sandbox, clock::timestamp());
-        let until = found.as_ref().and_then(|link| link.until);
-        let until = until.map(|until| Timestamp::from_millis(until.saturating_mul(1000)));
-        let what = (Capability::FsRead, found.is_some(), until, found);
-        self.admit_link(sandbox, what).await
-    }
-
-    /// Checks the token of a service URL for a request to this port.
-    pub(super) async fn by_service_token(
-        &self,
-        text: &str,
-        sandbox: Option<&SandboxId>,
-        port: Option<NonZeroU16>,
-    ) -> Result<Access, Refusal> {
-        let (sandbox, port) = (sandbox.ok_or(Refusal::NotFound)?, port.ok_or(Refusal::NotFound)?);
-        let until = self.tokens.read_preview(text, sandbox, port, clock::timestamp());
-        self.admit_link(sandbox, (Capability::Ports, until.is_some(), until, None)).await
-    }
-
-    async fn admit_link(
-        &self,
-        sandbox: &SandboxId,
-        (capability, is_good, until, download): (
-            Capability,
-            bool,
-            Option<Timestamp>,
-            Option<Download>,
-        ),
-    ) -> Result<Access, Refusal> {
-        let checked = if is_good { self.owner(sandbox).await } else { Err(Refusal::Invalid) };
-        let tenant = checked.inspect_err(|refusal| {
-            let entry = audit::entry(Action::Access, Outcome::Denied);
-            self.audit.note(denied(Entry { key: Some(LINK.to_owned()), ..entry }, refusal));
-        })?;
-        let (tokens, epoch) = (self.tokens.clone(), self.tokens.epoch_of(sandbox));
-        Ok(Access(Arc::new(Right {
-            sandboxes: self.sandboxes.clone(),
-            audit: self.audit.clone(),
-            request: request::id(),
-            sandbox: sandbox.clone(),
-            tenant,
-            actor: Actor { kind: ActorKind::Human, id: LINK.to_owned() },
-            capabilities: [capability].into_iter().collect(),
-            reach: Reach::Everywhere,
-            proof: Proof::Link(Box::new(Link { tokens, epoch, until, download })),
         })))
     }
 

@@ -224,7 +224,7 @@ async fn start(
 ) -> Result<Json<SandboxBox>, ApiError> {
     let mine = Mine::of(&app, &caller)?;
     let entry = mine.about(&caller, Action::SandboxResume, &name).await?;
-    app.audit.refusal(&entry, mine.sandboxes.resume(&mine.tenant, &name).await)?;
+    app.audit.refusal(&entry, mine.sandboxes.start(&mine.tenant, &name).await)?;
     app.audit.note(entry);
     Ok(mine.shown(&mine.find(&name).await?, &app))
 }

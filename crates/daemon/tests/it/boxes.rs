@@ -51,28 +51,14 @@ fn refusal(answer: &Answer) -> (u16, String) {
     let body = answer.json();
     let detail = &body["detail"];
     assert!(body["message"].is_string() && body["error_type"].is_string(), "{body}");
-    let told = match detail {
-        Value::Array(items) => {
-            assert_eq!((items.len(), &items[0]["type"]), (1, &json!("value_error")), "{body}");
-            assert_eq!(items[0]["msg"], body["message"]);
-            format!(
-                "{} {}",
-                items[0]["loc"][1].as_str().unwrap(),
-                items[0]["msg"].as_str().unwrap()
-            )
-        }
-        _ => {
-            assert!(detail["error_id"].as_str().unwrap().starts_with("req_"), "{body}");
-            assert_eq!(
-                (&detail["error"], &detail["message"]),
-                (&body["error_type"], &body["message"])
-            );
-            format!(
-                "{}: {}",
-                detail["error"].as_str().unwrap(),
-                detail["message"].as_str().unwrap()
-            )
-        }
+    let told = if let Value::Array(items) = detail {
+        assert_eq!((items.len(), &items[0]["type"]), (1, &json!("value_error")), "{body}");
+        assert_eq!(items[0]["msg"], body["message"]);
+        format!("{} {}", items[0]["loc"][1].as_str().unwrap(), items[0]["msg"].as_str().unwrap())
+    } else {
+        assert!(detail["error_id"].as_str().unwrap().starts_with("req_"), "{body}");
+        assert_eq!((&detail["error"], &detail["message"]), (&body["error_type"], &body["message"]));
+        format!("{}: {}", detail["error"].as_str().unwrap(), detail["message"].as_str().unwrap())
     };
     (answer.status, told)
 }
@@ -207,6 +193,10 @@ async fn a_box_is_renamed_and_adjusted_while_it_runs() {
     send(daemon, "POST", "/boxes/a-box/start", json!({})).await;
     until(daemon, "a-box", "ready").await;
     assert_eq!(run(daemon, &made, "id -u; pwd; echo $NEW").await, "0\n/tmp\none\n");
+    // One that is still stopping is started as soon as it has stopped.
+    send(daemon, "POST", "/boxes/a-box/stop", json!({})).await;
+    send(daemon, "POST", "/boxes/a-box/start", json!({})).await;
+    until(daemon, "a-box", "ready").await;
     assert_eq!(send(daemon, "DELETE", "/boxes/a-box", Value::Null).await, Value::Null);
     assert_eq!(refusal(&patch("a-box", json!({"name": "e-box"})).await), gone);
 }

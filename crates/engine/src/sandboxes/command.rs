@@ -6,7 +6,7 @@ use isolate::supervisor::wire::{Input, Size, Start, User, Wanted};
 use model::{
     image::{HOST, UsedImage},
     sandbox::Sandbox,
-    spec::{self, ExecSpec, SandboxSpec},
+    spec::{self, ElseIn, ExecSpec, SandboxSpec},
 };
 
 use super::SandboxError;
@@ -137,7 +137,10 @@ pub(super) fn start(
 fn directory<'a>(sandbox: &'a SandboxSpec, spec: &'a ExecSpec) -> &'a str {
     let own = Some(spec.working_directory.as_str()).filter(|own| !own.is_empty());
     let of_sandbox = sandbox.run.directory.as_deref();
-    own.or(of_sandbox).or(spec.else_in.as_deref()).unwrap_or(isolate::plan::WORKSPACE)
+    own.or(of_sandbox).unwrap_or(match spec.else_in {
+        ElseIn::Workspace => isolate::plan::WORKSPACE,
+        ElseIn::Home => isolate::plan::HOME,
+    })
 }
 
 /// Returns the name of whoever runs a command.
@@ -204,7 +207,7 @@ mod tests {
         let run = spec::RunAs { user: text("root"), directory: text("/srv") };
         let own = SandboxSpec { run, ..SandboxSpec::default() };
         let nothing = ExecSpec::default();
-        let at_home = ExecSpec { else_in: text("/home/agbox"), ..ExecSpec::default() };
+        let at_home = ExecSpec { else_in: ElseIn::Home, ..ExecSpec::default() };
         let says = ExecSpec {
             working_directory: "/tmp".to_owned(),
             user: text("agbox"),

@@ -453,7 +453,7 @@ impl Columns {
             try_join3(
                 self.write_ended(session),
                 Box::pin(bindings.write(session)),
-                self.adjusted.write(session),
+                Box::pin(self.adjusted.write(session)),
             ),
             self.write_events(session),
         )

@@ -70,7 +70,7 @@ pub(super) fn change(connection: &Connection, transition: &Transition) -> Result
         start(connection, exec)?;
     }
     let head = match transition.adjusted() {
-        Some(adjusted) => adjust(connection, id, head, adjusted)?,
+        Some(adjusted) => adjust(connection, id, &head, adjusted)?,
         None => head,
     };
     update(connection, &head.with_life(transition.life())?)?;
@@ -96,7 +96,7 @@ fn is_anothers(connection: &Connection, head: &Head, alias: &str) -> Result<bool
 fn adjust(
     connection: &Connection,
     id: &SandboxId,
-    head: Head,
+    head: &Head,
     adjusted: &Adjusted,
 ) -> Result<Head, StoreError> {
     let renamed = head.clone().with_alias(adjusted.alias.as_ref());
@@ -104,7 +104,7 @@ fn adjust(
         let sql = "SELECT count(*) FROM sandboxes WHERE tenant = ? AND alias = ?";
         let values = [&head.tenant, alias];
         let there: i64 = connection.prepare_cached(sql)?.query_row(values, |row| row.get(0))?;
-        if there > 0 || is_anothers(connection, &head, alias)? {
+        if there > 0 || is_anothers(connection, head, alias)? {
             return Err(StoreError::Conflict { what: "the sandbox" });
         }
         let sql = "INSERT INTO former_aliases (tenant, alias, sandbox_id)

@@ -11,7 +11,7 @@ use model::{
     life::{FailureCause, Phase, Standing},
     listing::Row,
     sandbox::Sandbox,
-    snapshot::{Snapshot, SnapshotState},
+    snapshot::{Contents, Snapshot, SnapshotState},
     spec::{KeepStopped, RunAs},
     units::{ByteSize, Timestamp},
 };
@@ -137,8 +137,8 @@ pub(super) fn snapshot(tagged: &Tagged) -> ShownSnapshot {
     let Tagged { snapshot, tags } = tagged;
     let (contents, status_message) = match &snapshot.state {
         SnapshotState::Ready(contents) => (contents.clone(), None),
-        SnapshotState::Building => (Default::default(), None),
-        SnapshotState::Failed { message } => (Default::default(), Some(message.clone())),
+        SnapshotState::Building => (Contents::default(), None),
+        SnapshotState::Failed { message } => (Contents::default(), Some(message.clone())),
     };
     ShownSnapshot {
         id: snapshot.id.to_string(),
