@@ -5,6 +5,7 @@
 
 pub mod agbox;
 pub mod audit;
+pub mod boxes;
 pub mod errors;
 pub mod events;
 pub mod exec;

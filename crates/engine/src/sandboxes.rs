@@ -2,6 +2,7 @@
 //! store before anybody is told.
 
 mod actor;
+mod adjusting;
 pub mod attach;
 mod bound;
 mod clock;
@@ -15,6 +16,7 @@ pub mod files;
 mod forgetting;
 mod group;
 mod link;
+mod listing;
 mod machine;
 mod materials;
 mod outputs;
@@ -24,6 +26,7 @@ mod ports;
 mod restarts;
 mod settled;
 pub mod shells;
+pub mod snapshots;
 mod stock;
 mod tools;
 mod way;
@@ -222,6 +225,7 @@ impl Sandboxes {
             Actor::recover(&shared, sandbox);
         }
         shared.remove_unknown(&known).await;
+        snapshots::go_on(&shared).await?;
         shared.tasks.start("forgetting sandboxes", forgetting::keep(Arc::downgrade(&shared)));
         shared.tasks.start("stock of bodies", stock::keep(Arc::downgrade(&shared)));
         shared.tasks.start("outputs", outputs::keep(Arc::downgrade(&shared), ends));
@@ -549,7 +553,9 @@ impl Shared {
     async fn images_in_use(&self) -> Result<InUse, SandboxError> {
         let there = self.store.unfinished_sandboxes(&self.settings.node).await?;
         if there.damaged.is_empty() {
-            return Ok(materials::in_use(&there.sandboxes));
+            let mut in_use = materials::in_use(&there.sandboxes);
+            in_use.images.extend(snapshots::images_of(&self.store.ready_snapshots().await?));
+            return Ok(in_use);
         }
         let count = there.damaged.len();
         Err(SandboxError::Unavailable(format!(

@@ -117,7 +117,8 @@ impl Phase {
             | EventKind::EndsSoon { .. }
             | EventKind::ExecEnded { .. }
             | EventKind::CompanionReady { .. }
-            | EventKind::CompanionFailed { .. } => self,
+            | EventKind::CompanionFailed { .. }
+            | EventKind::Adjusted(_) => self,
         }
     }
 }
@@ -204,6 +205,9 @@ pub struct Life {
     /// What was told of each companion since the sandbox was last started.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub companions: BTreeMap<String, CompanionState>,
+    /// When its settings were last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adjusted_at: Option<Timestamp>,
 }
 
 /// What a companion has come to.
@@ -255,6 +259,7 @@ impl Life {
             end: None,
             images: UsedImages::new(),
             companions: BTreeMap::new(),
+            adjusted_at: None,
         }
     }
 
@@ -323,6 +328,7 @@ impl Life {
                 self.companions.insert(name.clone(), CompanionState::Failed);
             }
             EventKind::Accepted | EventKind::ResumeAccepted => self.companions.clear(),
+            EventKind::Adjusted(_) => self.adjusted_at = Some(at),
             EventKind::BecameIdle | EventKind::EndsSoon { .. } => {}
         }
     }

@@ -1,11 +1,14 @@
-//! What a caller asks a sandbox or an exec to be, after every field was checked. Never changed
-//! once accepted.
+//! What a caller asks a sandbox or an exec to be, after every field was checked. Once accepted, that of
+//! an exec is never changed, and that of a sandbox only by an [`crate::adjustment::Adjustment`].
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ids::ShellName, units::ByteSize};
+use crate::{
+    ids::{ShellName, SnapshotId},
+    units::ByteSize,
+};
 
 /// Names and values; the values are the user's secrets.
 pub type Variables = BTreeMap<String, String>;
@@ -27,6 +30,44 @@ pub struct SandboxSpec {
     pub resources: Resources,
     /// `None` means that the sandbox never ends by being idle.
     pub idle: Option<Idle>,
+    /// `None` is the operator's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_stopped: Option<KeepStopped>,
+    #[serde(skip_serializing_if = "RunAs::is_usual")]
+    pub run: RunAs,
+    /// The snapshot that image and defaults were taken from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotId>,
+    /// Who asked for it, as the audit log writes it, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<String>,
+    /// Who adjusted it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updated_by: Option<String>,
+}
+
+/// How commands are run that do not say it themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunAs {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+}
+
+impl RunAs {
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How long a sandbox is kept after it has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeepStopped {
+    Forever,
+    For(Duration),
 }
 
 /// Env is the user's secret: it never appears in a log line.
@@ -144,7 +185,11 @@ pub enum Suspend {
 #[serde(default)]
 pub struct ExecSpec {
     pub command: Vec<String>,
+    /// Empty: where the sandbox's commands are run.
     pub working_directory: String,
+    /// Where it is run if neither it nor its sandbox says.
+    #[serde(skip_serializing_if = "ElseIn::is_workspace")]
+    pub else_in: ElseIn,
     pub env: Variables,
     pub user: Option<String>,
     #[serde(skip_serializing_if = "Input::is_open")]
@@ -166,6 +211,22 @@ pub struct ExecSpec {
     /// With one it is a shell, which others find by this name while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shell: Option<ShellName>,
+}
+
+/// Where commands are run of which nobody says it. The surface's contract says which.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ElseIn {
+    #[default]
+    Workspace,
+    Home,
+}
+
+impl ElseIn {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+    fn is_workspace(&self) -> bool {
+        *self == Self::Workspace
+    }
 }
 
 /// What becomes of a command when there is no more room for its output.

@@ -24,7 +24,7 @@ use errors::reading;
 
 pub(super) fn routes() -> Routes {
     use Method::{Delete, Get, Post, Put};
-    use Spelling::{Endpoint, LangSmith, Session};
+    use Spelling::{Endpoint, LangSmith, Link, Session};
     let reads = |spelling, method, path| Route {
         spelling,
         method,
@@ -54,6 +54,7 @@ pub(super) fn routes() -> Routes {
         .with(reads(Session, Get, "/files/watch"), watch::watch)
         .with(takes(LangSmith, Post, "/upload"), upload::by_parameter)
         .with(reads(LangSmith, Get, "/download"), download::by_parameter)
+        .with(reads(Link, Get, "/link/{token}"), download::by_link)
         .with(reads(LangSmith, Post, "/glob"), search::glob)
         .with(reads(LangSmith, Post, "/grep"), search::grep)
 }

@@ -14,7 +14,8 @@ use crate::http::problem::Told;
 pub(crate) enum Shape {
     /// `{"error": {"code", "message", "retryable", "request_id"}}`
     Envelope,
-    /// `{"detail": {"error", "message", "error_id"}}`, as LangSmith's clients read it.
+    /// `{"detail": {"error", "message", "error_id"}}`, or, of what is wrong in a request,
+    /// `{"detail": [{"loc", "msg", "type"}]}`, as LangSmith's clients read it.
     Detail,
 }
 
@@ -29,9 +30,19 @@ pub(crate) fn of(shape: Shape, answer: Response) -> Response {
 fn detail(told: Told, answer: &Response) -> Response {
     let (kind, status) = kind(told.code);
     let error = told.kind.unwrap_or(kind);
-    let body = json!({
-        "detail": {"error": error, "message": told.message, "error_id": told.request_id},
-    });
+    let (told_as, status) = match &told.field {
+        // As their validators say it: what is wrong, and where.
+        Some(field) => {
+            let item = json!({"loc": ["body", field], "msg": told.message, "type": "value_error"});
+            (json!([item]), Some(StatusCode::UNPROCESSABLE_ENTITY))
+        }
+        None => (
+            json!({"error": error, "message": told.message, "error_id": told.request_id}),
+            if CREATION.contains(&error) { Some(StatusCode::UNPROCESSABLE_ENTITY) } else { status },
+        ),
+    };
+    // Old clients look for texts beside it.
+    let body = json!({"detail": told_as, "message": told.message, "error_type": error});
     let status = status.unwrap_or(answer.status());
     let mut headers: HeaderMap = answer.headers().clone();
     headers.remove(CONTENT_LENGTH);
@@ -39,6 +50,9 @@ fn detail(told: Told, answer: &Response) -> Response {
     answer.extensions_mut().insert(told);
     answer
 }
+
+/// Why no sandbox came about, as LangSmith's clients tell it apart.
+const CREATION: [&str; 3] = ["ImagePull", "CrashLoop", "SandboxConfig"];
 
 /// Returns how LangSmith's clients call it, and under which status they know it, if that differs.
 /// They take 502, 503 and 504 for something that passes, and try again.
@@ -84,6 +98,7 @@ fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
         ErrorCode::PortUnreachable => ("ConnectionError", None),
         ErrorCode::TooManyConnections => ("TooManyConnections", None),
         ErrorCode::RateLimited => ("QuotaExceeded", None),
+        ErrorCode::NotImplemented => ("NotImplemented", None),
         ErrorCode::Oom
         | ErrorCode::OutputLimit
         | ErrorCode::InternalError

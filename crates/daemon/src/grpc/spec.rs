@@ -64,6 +64,7 @@ fn convert(spec: v1::CreateSpec, origin: &Origin) -> Result<SandboxSpec, Invalid
         companions: companion::read(spec.companion_containers, origin)?,
         resources,
         idle: idle(spec.idle_ttl)?,
+        ..SandboxSpec::default()
     })
 }
 

@@ -256,6 +256,10 @@ fn kind(kind: &EventKind) -> (v1::EventType, Details) {
             let reason = format!("{} in {seconds} s", end_reason(cause));
             (Type::Unspecified, phase("ends_soon", reason))
         }
+        EventKind::Adjusted(settings) => {
+            let names: Vec<&str> = settings.iter().map(|setting| setting.name()).collect();
+            (Type::Unspecified, phase("adjusted", names.join(" ")))
+        }
         EventKind::ExecStarted { exec, shell: _ } => (Type::ExecStarted, started(exec)),
         EventKind::ExecEnded { exec, end } => {
             let Outcome { event, state, exit_code, error_code, error } = outcome(end);

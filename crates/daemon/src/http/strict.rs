@@ -12,7 +12,9 @@ use axum::{
         header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE},
     },
 };
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
@@ -118,6 +120,25 @@ impl Object {
                 Err(invalid(format!("the body {what}, at line {line} column {column}")))
             }
         }
+    }
+
+    /// Reads all fields that a message has, each of which may be missing.
+    pub(super) fn message<T: DeserializeOwned>(self) -> Result<T, ApiError> {
+        let fields = self.fields;
+        let read = |fields| serde_json::from_value::<T>(Value::Object(fields));
+        read(fields.clone()).map_err(|_wrong| {
+            // Whatever is wrong by itself is what is wrong.
+            let is_wrong = |(name, value): &(&String, &Value)| {
+                read(Map::from_iter([((*name).clone(), (*value).clone())])).is_err()
+            };
+            match fields.iter().find(is_wrong) {
+                Some((name, _)) => {
+                    let message = format!("{name}: this is not what the field takes");
+                    invalid(message).at(name.clone())
+                }
+                None => invalid("the body is not the JSON object that this route takes"),
+            }
+        })
     }
 
     /// Returns what tells this body from others, however it is spaced.

@@ -5,6 +5,7 @@ mod admin;
 mod agbox;
 mod audit;
 mod bounds;
+mod boxes;
 mod caller;
 mod connections;
 mod ends;

@@ -31,6 +31,7 @@ use isolate::{
     supervisor::wire::{Ask as Say, Tell},
 };
 use model::{
+    adjustment::Adjusted,
     exec::ExecState,
     ids::{Alias, ExecId, SandboxId, Tenant},
     life::{EndCause, FailureCause, Life, Phase},
@@ -495,6 +496,12 @@ impl Actor {
         self.moments.follow(&self.sandbox.life, transition);
         self.door.used.send_replace(self.moments.used());
         self.sandbox.life = transition.life().clone();
+        if let Some(Adjusted { alias, spec }) = transition.adjusted() {
+            (self.sandbox.alias, self.sandbox.spec) = (alias.clone(), spec.clone());
+            if let Some(contact) = self.shared.living().get_mut(&self.sandbox.id) {
+                contact.alias.clone_from(alias);
+            }
+        }
         self.door.life.send_replace(Some(self.sandbox.life.clone()));
         for event in transition.events() {
             self.last_at = self.last_at.max(event.occurred_at);

@@ -99,6 +99,7 @@ impl Sandboxes {
         let shared = &self.shared;
         shared.machine.check(&spec).await?;
         command::check_main(&spec)?;
+        command::check_run(&spec, shared.machine.has_users())?;
         companions::check(&spec)?;
         let opened = paths::images_of(caller, &spec);
         materials::check(&shared.images, &spec, &opened)?;

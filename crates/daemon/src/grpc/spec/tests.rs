@@ -133,6 +133,7 @@ fn what_is_asked_for_is_converted() {
             disk: Some(ByteSize::mib(4096)),
         },
         idle: Some(Idle { after: Duration::from_secs(90), then: Suspend::Stop }),
+        ..SandboxSpec::default()
     };
     let read = read(Some(wire), b"", &local()).unwrap();
     assert!(read == expected, "{read:?}");

@@ -83,6 +83,12 @@ impl Actor {
             Request::StartExec { spec, .. } => {
                 command::check(&self.sandbox, spec, self.shared.machine.has_users())
             }
+            Request::Adjust(adjustment) => match adjustment.applied_to(&self.sandbox) {
+                Some((adjusted, _)) => {
+                    command::check_run(&adjusted.spec, self.shared.machine.has_users())
+                }
+                None => Ok(()),
+            },
             _ => Ok(()),
         }
     }

@@ -33,6 +33,9 @@ impl Actor {
                         break Ok(Some(*transition));
                     }
                     Err(StoreError::Stale { current }) => self.become_current(*current),
+                    Err(StoreError::Conflict { .. }) if transition.adjusted().is_some() => {
+                        break Err(SandboxError::AlreadyExists);
+                    }
                     Err(StoreError::Conflict { .. }) => break Err(SandboxError::ExecExists),
                     Err(error) => break Err(error.into()),
                 },
@@ -102,6 +105,7 @@ impl Actor {
             | Request::Resume
             | Request::Freeze(_)
             | Request::Thaw
+            | Request::Adjust(_)
             | Request::Use(_) => {}
         }
     }
