@@ -8,6 +8,8 @@ mod clock;
 mod command;
 mod companions;
 mod creating;
+#[cfg(feature = "docker")]
+mod docker;
 mod error;
 mod events;
 mod feeds;
@@ -17,10 +19,12 @@ mod group;
 mod link;
 mod machine;
 mod materials;
+mod orphans;
 mod outputs;
 mod paths;
 mod places;
 mod ports;
+mod provider;
 mod restarts;
 mod settled;
 pub mod shells;
@@ -73,6 +77,7 @@ use outputs::Outputs;
 pub use paths::Caller;
 use places::Places;
 pub use places::Terms;
+use provider::Provider;
 use shells::Painters;
 use stock::{Kind, Stock};
 pub use way::{ConnectError, Connection};
@@ -90,6 +95,9 @@ pub struct Settings {
     pub defaults: Defaults,
     /// How many bodies are there before anybody asks for a sandbox.
     pub prepared: usize,
+    /// Where to meet the supervisors of containers, which the spawner knows an engine for. Nothing: this
+    /// server makes no containers.
+    pub docker: Option<PathBuf>,
 }
 
 /// What a sandbox gets if nobody says otherwise.
@@ -141,7 +149,8 @@ pub struct Sandboxes {
 struct Shared {
     store: Store,
     images: Images,
-    machine: Machine,
+    machine: Arc<Machine>,
+    docker: Box<dyn Provider>,
     settings: Settings,
     tasks: Tasks,
     /// The tasks of those that have not come to their end.
@@ -191,10 +200,13 @@ impl Sandboxes {
     ) -> Result<Self, SandboxError> {
         let (living, is_littered) = (Mutex::default(), AtomicBool::new(false));
         let (outputs, ends) = Outputs::new();
+        let machine = Arc::new(machine);
+        let docker = provider::docker(&machine, &settings, &tasks);
         let shared = Arc::new(Shared {
             store,
             images,
             machine,
+            docker,
             settings,
             tasks,
             living,
@@ -224,6 +236,7 @@ impl Sandboxes {
         shared.remove_unknown(&known).await;
         shared.tasks.start("forgetting sandboxes", forgetting::keep(Arc::downgrade(&shared)));
         shared.tasks.start("stock of bodies", stock::keep(Arc::downgrade(&shared)));
+        shared.tasks.start("orphans of providers", orphans::clear(Arc::downgrade(&shared)));
         shared.tasks.start("outputs", outputs::keep(Arc::downgrade(&shared), ends));
         Ok(Self { shared })
     }
@@ -342,7 +355,7 @@ impl Sandboxes {
             sandbox
         } else {
             let sandbox = self.get(tenant, name).await?;
-            command::check(&sandbox, &spec, self.shared.machine.has_users())?;
+            command::check(&sandbox, &spec, self.shared.provider(&sandbox.spec).no_root())?;
             sandbox.id
         };
         let request = Request::StartExec { exec, spec, when_stopped };

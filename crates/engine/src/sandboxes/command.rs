@@ -24,7 +24,8 @@ const MAX_TEXT: usize = (128 << 10) - 1;
 /// What the variables of an image may take of that.
 pub(super) const MAX_IMAGE_ENV: usize = 8 << 10;
 
-const ONE_USER: &str = "this server runs as an ordinary user, so that sandboxes have no root";
+pub(super) const ONE_USER: &str =
+    "this server runs as an ordinary user, so that sandboxes have no root";
 
 /// Refuses a sandbox whose own command could not be run. Its image need not be here yet.
 pub(super) fn check_main(spec: &SandboxSpec) -> Result<(), SandboxError> {
@@ -36,14 +37,16 @@ pub(super) fn check_main(spec: &SandboxSpec) -> Result<(), SandboxError> {
     check_size(&environment(None, spec, &command), image, &command)
 }
 
-/// Refuses a command that cannot be run in this sandbox.
+/// Refuses a command that cannot be run in this sandbox, which may have no root for this reason.
 pub(super) fn check(
     sandbox: &Sandbox,
     spec: &ExecSpec,
-    has_users: bool,
+    no_root: Option<&'static str>,
 ) -> Result<(), SandboxError> {
-    if user(spec)? == User::Root && !has_users {
-        return Err(SandboxError::Invalid(ONE_USER.to_owned()));
+    if let Some(why) = no_root
+        && user(spec)? == User::Root
+    {
+        return Err(SandboxError::Invalid(why.to_owned()));
     }
     check_size(&environment(image_of(sandbox), &sandbox.spec, spec), 0, spec)
 }

@@ -24,7 +24,7 @@ use super::{
     clock, command, companions, materials, paths,
     places::{Place, Terms},
     random,
-    stock::{Kind, Prepared},
+    stock::Prepared,
 };
 
 /// What the record of a sandbox is kept with.
@@ -47,7 +47,7 @@ impl Sandboxes {
         record: Record,
     ) -> Result<Sandbox, SandboxError> {
         let shared = &self.shared;
-        shared.machine.check(&spec).await?;
+        shared.provider(&spec).check(&spec).await?;
         command::check_main(&spec)?;
         companions::check(&spec)?;
         let opened = paths::images_of(caller, &spec);
@@ -58,7 +58,7 @@ impl Sandboxes {
             Record::Alone => Quotas::default(),
         };
         let place = Place::take(shared, tenant, quotas)?;
-        let prepared = shared.stock.take(Kind::of(&spec));
+        let prepared = shared.provider(&spec).prepared(&spec).and_then(|it| shared.stock.take(it));
         let id = match &prepared {
             Some(Prepared { id, .. }) => id.clone(),
             None => SandboxId::from_random(random()?),
@@ -171,7 +171,8 @@ impl Creating {
         }
         if is_begun || self.has_paths {
             // If this fails, the next server does it.
-            let _ = self.shared.machine.remove(self.creation.sandbox().id.as_str()).await;
+            let sandbox = self.creation.sandbox();
+            let _ = self.shared.provider(&sandbox.spec).remove(sandbox).await;
         } else {
             self.shared.stock.give_back(self.prepared);
         }

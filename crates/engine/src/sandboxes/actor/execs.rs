@@ -81,7 +81,7 @@ impl Actor {
         self.check_understood(request)?;
         match request {
             Request::StartExec { spec, .. } => {
-                command::check(&self.sandbox, spec, self.shared.machine.has_users())
+                command::check(&self.sandbox, spec, self.provider().no_root())
             }
             _ => Ok(()),
         }
