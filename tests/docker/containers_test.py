@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import subprocess
+import time
 import unittest
 import urllib.error
 import urllib.parse
@@ -274,6 +275,24 @@ class ContainersTest(Case):
         self.wait(lambda: int(self.output(again, "wc -l </workspace/ticks")) > before)
         self.wait(lambda: Engine.container(unknown) is None)
         self.assertIsNotNone(Engine.call("GET", "/containers/stranger/json"))
+
+    def test_a_server_that_is_killed_while_a_container_is_made_comes_to_the_same_one(self):
+        for number, delay in enumerate((0, 0.02, 0.05, 0.1, 0.2, 0.4)):
+            thread = f"killed-{number}"
+            begun = self.ensure(thread_id=thread, wait_seconds=0)
+            self.assertIn(begun.status, (200, 423), begun.body)
+            time.sleep(delay)
+            self.server.kill()
+            self.server.start()
+            session = self.ensure(thread_id=thread).json
+            sandbox = session["sandbox"]["id"]
+            self.addCleanup(self.destroy, thread, sandbox)
+            self.assertEqual(session["binding"]["generation"], 1)
+            self.assertEqual(self.output(session, "echo made"), "made\n")
+            filters = urllib.parse.quote(json.dumps({"label": ["dev.ringfence.sandbox"]}))
+            there = Engine.call("GET", f"/containers/json?all=true&filters={filters}")
+            of_it = [it["Names"] for it in there if it["Labels"]["dev.ringfence.sandbox"] == sandbox]
+            self.assertEqual(of_it, [[f"/ringfence-{sandbox}"]])
 
     def test_while_the_engine_is_down_nobody_is_misled_and_nothing_is_lost(self):
         session = self.session()

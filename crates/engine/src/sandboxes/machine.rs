@@ -114,6 +114,7 @@ pub(super) enum MachineError {
     Provider { why: String },
     #[error("its provider has it no more")]
     Gone,
+    #[cfg_attr(not(feature = "docker"), expect(dead_code, reason = "only engines answer so"))]
     #[error("the provider could not {doing}: it answered {status}")]
     Container { doing: &'static str, status: u16 },
     #[error("the spawner answered something else")]
@@ -155,8 +156,10 @@ pub(super) enum Found {
         rebooted: bool,
     },
     /// Its provider has ended its processes, and kept its files.
+    #[cfg_attr(not(feature = "docker"), expect(dead_code, reason = "only containers are so"))]
     Stopped,
     /// Its provider has nothing of it.
+    #[cfg_attr(not(feature = "docker"), expect(dead_code, reason = "only containers are so"))]
     Gone,
 }
 

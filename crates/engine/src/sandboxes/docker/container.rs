@@ -112,6 +112,7 @@ fn meeting(folder: &Path) -> Mount {
 #[cfg(test)]
 mod tests {
     use model::{
+        ids::SandboxId,
         image::{UsedImage, UsedImages},
         spec::SandboxSpec,
         transition::{Creation, Observation},
@@ -122,7 +123,7 @@ mod tests {
 
     fn sandbox(resources: Resources) -> Sandbox {
         let spec = SandboxSpec { image: "python".to_owned(), resources, ..SandboxSpec::default() };
-        let (id, node) = ("sb_1".parse().unwrap(), "node_1".parse().unwrap());
+        let (id, node) = (SandboxId::from_random([1; 16]), "node_1".parse().unwrap());
         let at = Timestamp::from_millis(1);
         let used = UsedImage { id: "sha256:ab".to_owned(), ..UsedImage::default() };
         let images = UsedImages::from([("python".to_owned(), used)]);
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(body.image.as_deref(), Some("sha256:ab"));
         assert_eq!(body.entrypoint.unwrap(), ["/run/ringfence/init", "/run/ringfence/door"]);
         assert_eq!(body.healthcheck.unwrap().test.unwrap(), ["NONE"]);
-        assert_eq!(body.labels.unwrap()[SANDBOX], "sb_1");
+        assert_eq!(body.labels.unwrap()[SANDBOX], sandbox.id.as_str());
         let host = body.host_config.unwrap();
         assert_eq!(host.network_mode.as_deref(), Some("none"));
         assert_eq!(host.cap_drop.unwrap(), ["ALL"]);
