@@ -9,6 +9,8 @@ mod clock;
 mod command;
 mod companions;
 mod creating;
+#[cfg(feature = "docker")]
+mod docker;
 mod error;
 mod events;
 mod feeds;
@@ -19,10 +21,12 @@ mod link;
 mod listing;
 mod machine;
 mod materials;
+mod orphans;
 mod outputs;
 mod paths;
 mod places;
 mod ports;
+mod provider;
 mod restarts;
 mod settled;
 pub mod shells;
@@ -76,6 +80,7 @@ use outputs::Outputs;
 pub use paths::Caller;
 use places::Places;
 pub use places::Terms;
+use provider::Provider;
 use shells::Painters;
 use stock::{Kind, Stock};
 pub use way::{ConnectError, Connection};
@@ -93,6 +98,9 @@ pub struct Settings {
     pub defaults: Defaults,
     /// How many bodies are there before anybody asks for a sandbox.
     pub prepared: usize,
+    /// Where to meet the supervisors of containers, which the spawner knows an engine for. Nothing: this
+    /// server makes no containers.
+    pub docker: Option<PathBuf>,
 }
 
 /// What a sandbox gets if nobody says otherwise.
@@ -144,7 +152,8 @@ pub struct Sandboxes {
 struct Shared {
     store: Store,
     images: Images,
-    machine: Machine,
+    machine: Arc<Machine>,
+    docker: Box<dyn Provider>,
     settings: Settings,
     tasks: Tasks,
     /// The tasks of those that have not come to their end.
@@ -194,10 +203,13 @@ impl Sandboxes {
     ) -> Result<Self, SandboxError> {
         let (living, is_littered) = (Mutex::default(), AtomicBool::new(false));
         let (outputs, ends) = Outputs::new();
+        let machine = Arc::new(machine);
+        let docker = provider::docker(&machine, &settings, &tasks);
         let shared = Arc::new(Shared {
             store,
             images,
             machine,
+            docker,
             settings,
             tasks,
             living,
@@ -228,6 +240,7 @@ impl Sandboxes {
         snapshots::go_on(&shared).await?;
         shared.tasks.start("forgetting sandboxes", forgetting::keep(Arc::downgrade(&shared)));
         shared.tasks.start("stock of bodies", stock::keep(Arc::downgrade(&shared)));
+        shared.tasks.start("orphans of providers", orphans::clear(Arc::downgrade(&shared)));
         shared.tasks.start("outputs", outputs::keep(Arc::downgrade(&shared), ends));
         Ok(Self { shared })
     }
@@ -346,7 +359,7 @@ impl Sandboxes {
             sandbox
         } else {
             let sandbox = self.get(tenant, name).await?;
-            command::check(&sandbox, &spec, self.shared.machine.has_users())?;
+            command::check(&sandbox, &spec, self.shared.provider(&sandbox.spec).no_root())?;
             sandbox.id
         };
         let request = Request::StartExec { exec, spec, when_stopped };

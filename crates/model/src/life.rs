@@ -132,6 +132,8 @@ pub enum SuspendReason {
     Idle,
     /// Its binding was released; it is kept for a grace period.
     Released,
+    /// Its provider ended its processes and kept its files.
+    ProviderStopped,
 }
 
 /// Why a sandbox came to its end. Stays readable after it.
@@ -175,6 +177,8 @@ pub enum FailureCause {
     NodeLost,
     /// The node has no room for its files.
     DiskFull,
+    /// Its provider has it no more.
+    ProviderLost,
 }
 
 /// The state of a sandbox as of [`Life::sequence`].

@@ -17,6 +17,8 @@ pub type Variables = BTreeMap<String, String>;
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SandboxSpec {
+    #[serde(skip_serializing_if = "Provider::is_local")]
+    pub provider: Provider,
     pub image: String,
     pub labels: BTreeMap<String, String>,
     pub env: Variables,
@@ -70,10 +72,46 @@ pub enum KeepStopped {
     For(Duration),
 }
 
+/// Where a sandbox runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provider {
+    /// The server's own engine.
+    #[default]
+    Local,
+    /// Containers of a Docker engine on the same machine.
+    Docker,
+}
+
+impl Provider {
+    pub const ALL: [Self; 2] = [Self::Local, Self::Docker];
+
+    /// Returns the name that is shown and that callers choose it by.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Docker => "docker",
+        }
+    }
+
+    /// Returns the provider that a caller would rather have. One that nobody here knows is a wish that
+    /// cannot be granted, as is none.
+    pub fn preferred(name: &str) -> Self {
+        let named = Self::ALL.into_iter().find(|provider| provider.name() == name);
+        named.unwrap_or_default()
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+    fn is_local(&self) -> bool {
+        *self == Self::Local
+    }
+}
+
 /// Env is the user's secret: it never appears in a log line.
 impl fmt::Debug for SandboxSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SandboxSpec")
+            .field("provider", &self.provider)
             .field("image", &self.image)
             .field("labels", &self.labels)
             .field("resources", &self.resources)
@@ -308,6 +346,15 @@ impl fmt::Debug for ExecSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_provider_that_nobody_knows_is_a_wish_and_no_more() {
+        let rows = [("docker", Provider::Docker), ("local", Provider::Local)];
+        let others = ["auto", "", "Docker", "langsmith"].map(|name| (name, Provider::Local));
+        for (name, expected) in rows.into_iter().chain(others) {
+            assert_eq!(Provider::preferred(name), expected, "{name}");
+        }
+    }
 
     #[test]
     fn a_terminal_has_at_least_one_character_and_a_shells_no_more_than_is_kept() {

@@ -341,7 +341,8 @@ const fn loss(cause: FailureCause) -> Loss {
         | FailureCause::OutOfMemory
         | FailureCause::SandboxLost
         | FailureCause::NodeLost
-        | FailureCause::DiskFull => Loss::SandboxFailed,
+        | FailureCause::DiskFull
+        | FailureCause::ProviderLost => Loss::SandboxFailed,
     }
 }
 

@@ -48,6 +48,7 @@ pub(super) fn code(error: &SandboxError) -> ErrorCode {
         SandboxError::Unavailable(_) | SandboxError::Refused(Refusal::TooManyShells) => {
             ErrorCode::Unavailable
         }
+        SandboxError::Provider(_) => ErrorCode::ProviderUnavailable,
         SandboxError::Image(_) | SandboxError::BrokenOff | SandboxError::Store(_) => {
             ErrorCode::InternalError
         }

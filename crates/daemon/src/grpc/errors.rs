@@ -100,7 +100,9 @@ pub(crate) fn of_exec(error: &SandboxError, exec: &str) -> Status {
         SandboxError::Quota(_) | SandboxError::TooMany(_) => {
             status(Reason::ResourceExhausted, message, &[])
         }
-        SandboxError::Unavailable(_) => status(Reason::Unavailable, message, &[]),
+        SandboxError::Unavailable(_) | SandboxError::Provider(_) => {
+            status(Reason::Unavailable, message, &[])
+        }
         SandboxError::Image(error) => of_image(error, "image"),
         // It has been said where it broke.
         SandboxError::BrokenOff => status(Reason::Internal, message, &[]),

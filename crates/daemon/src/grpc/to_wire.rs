@@ -318,6 +318,7 @@ fn suspend_reason(reason: SuspendReason) -> String {
         SuspendReason::Requested => "stop_requested",
         SuspendReason::Idle => "idle_ttl",
         SuspendReason::Released => "released",
+        SuspendReason::ProviderStopped => "provider_stopped",
     }
     .to_owned()
 }
@@ -347,7 +348,8 @@ fn failure_code(cause: FailureCause) -> &'static str {
         FailureCause::SandboxLost
         | FailureCause::SupervisorLost
         | FailureCause::HostRebooted
-        | FailureCause::NodeLost => "CONTAINER_NOT_RUNNING",
+        | FailureCause::NodeLost
+        | FailureCause::ProviderLost => "CONTAINER_NOT_RUNNING",
     }
 }
 
@@ -366,6 +368,7 @@ fn failure_cause(cause: FailureCause) -> &'static str {
         FailureCause::HostRebooted => "host_rebooted",
         FailureCause::NodeLost => "node_lost",
         FailureCause::DiskFull => "disk_full",
+        FailureCause::ProviderLost => "provider_lost",
     }
 }
 

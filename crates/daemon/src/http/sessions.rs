@@ -72,6 +72,8 @@ pub(super) struct Desk {
     pub(super) caller: Caller,
     tokens: Tokens,
     pub(super) audit: Audit,
+    /// The image of a container for which nobody names one.
+    docker_image: Option<String>,
 }
 
 /// What somebody wants a token to be.
@@ -104,7 +106,8 @@ impl Desk {
         let tenant = caller.tenant().parse().map_err(|_name| missing())?;
         let plane = app.plane().ok_or_else(missing)?;
         let Plane { sessions, tokens, audit, .. } = plane;
-        Ok(Self { sessions, tenant, caller, tokens, audit })
+        let docker_image = app.settings.docker_image.clone();
+        Ok(Self { sessions, tenant, caller, tokens, audit, docker_image })
     }
 
     /// Returns who acts, if the caller may act for him.

@@ -24,7 +24,8 @@ const MAX_TEXT: usize = (128 << 10) - 1;
 /// What the variables of an image may take of that.
 pub(super) const MAX_IMAGE_ENV: usize = 8 << 10;
 
-const ONE_USER: &str = "this server runs as an ordinary user, so that sandboxes have no root";
+pub(super) const ONE_USER: &str =
+    "this server runs as an ordinary user, so that sandboxes have no root";
 
 /// Refuses a sandbox whose own command could not be run. Its image need not be here yet.
 pub(super) fn check_main(spec: &SandboxSpec) -> Result<(), SandboxError> {
@@ -37,10 +38,15 @@ pub(super) fn check_main(spec: &SandboxSpec) -> Result<(), SandboxError> {
 }
 
 /// Refuses a sandbox in which no command could be run as it says.
-pub(super) fn check_run(spec: &SandboxSpec, has_users: bool) -> Result<(), SandboxError> {
+pub(super) fn check_run(
+    spec: &SandboxSpec,
+    no_root: Option<&'static str>,
+) -> Result<(), SandboxError> {
     let refuse = |why: &str| Err(SandboxError::Invalid(why.to_owned()));
-    if user(spec, &ExecSpec::default())? == User::Root && !has_users {
-        return refuse(ONE_USER);
+    if let Some(why) = no_root
+        && user(spec, &ExecSpec::default())? == User::Root
+    {
+        return refuse(why);
     }
     let is_path = |path: &str| path.starts_with('/') && path.len() <= 4096 && !path.contains('\0');
     if spec.run.directory.as_deref().is_some_and(|path| !is_path(path)) {
@@ -59,14 +65,16 @@ pub(super) fn check_run(spec: &SandboxSpec, has_users: bool) -> Result<(), Sandb
     Ok(())
 }
 
-/// Refuses a command that cannot be run in this sandbox.
+/// Refuses a command that cannot be run in this sandbox, which may have no root for this reason.
 pub(super) fn check(
     sandbox: &Sandbox,
     spec: &ExecSpec,
-    has_users: bool,
+    no_root: Option<&'static str>,
 ) -> Result<(), SandboxError> {
-    if user(&sandbox.spec, spec)? == User::Root && !has_users {
-        return Err(SandboxError::Invalid(ONE_USER.to_owned()));
+    if let Some(why) = no_root
+        && user(&sandbox.spec, spec)? == User::Root
+    {
+        return Err(SandboxError::Invalid(why.to_owned()));
     }
     check_size(&environment(image_of(sandbox), &sandbox.spec, spec), 0, spec)
 }
@@ -248,12 +256,12 @@ mod tests {
             with(None, None, &[("A", &large)]),
         ];
         for spec in refused {
-            let answer = check_run(&spec, true);
+            let answer = check_run(&spec, None);
             assert!(matches!(answer, Err(SandboxError::Invalid(_))), "{spec:?}: {answer:?}");
         }
         let root = with(Some("0"), Some("/srv"), &[("A", "")]);
-        assert!(check_run(&root, true).is_ok());
-        assert!(check_run(&root, false).is_err());
+        assert!(check_run(&root, None).is_ok());
+        assert!(check_run(&root, Some(ONE_USER)).is_err());
     }
 
     #[test]

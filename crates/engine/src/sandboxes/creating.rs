@@ -26,7 +26,7 @@ use super::{
     clock, command, companions, materials, paths,
     places::{Place, Terms},
     random,
-    stock::{Kind, Prepared},
+    stock::Prepared,
 };
 
 /// How long a body that is as good as made is waited for before its record is kept: with it, that it is
@@ -97,9 +97,9 @@ impl Sandboxes {
         record: Record,
     ) -> Result<(Creating, Place), SandboxError> {
         let shared = &self.shared;
-        shared.machine.check(&spec).await?;
+        shared.provider(&spec).check(&spec).await?;
         command::check_main(&spec)?;
-        command::check_run(&spec, shared.machine.has_users())?;
+        command::check_run(&spec, shared.provider(&spec).no_root())?;
         companions::check(&spec)?;
         let opened = paths::images_of(caller, &spec);
         materials::check(&shared.images, &spec, &opened)?;
@@ -109,7 +109,7 @@ impl Sandboxes {
             Record::Alone => Quotas::default(),
         };
         let place = Place::take(shared, tenant, quotas)?;
-        let prepared = shared.stock.take(Kind::of(&spec));
+        let prepared = shared.provider(&spec).prepared(&spec).and_then(|it| shared.stock.take(it));
         let id = match &prepared {
             Some(Prepared { id, .. }) => id.clone(),
             None => SandboxId::from_random(random()?),
@@ -225,7 +225,8 @@ impl Creating {
         }
         if is_begun || self.has_paths {
             // If this fails, the next server does it.
-            let _ = self.shared.machine.remove(self.creation.sandbox().id.as_str()).await;
+            let sandbox = self.creation.sandbox();
+            let _ = self.shared.provider(&sandbox.spec).remove(sandbox).await;
         } else {
             self.shared.stock.give_back(self.prepared);
         }

@@ -43,6 +43,9 @@ pub enum SandboxError {
     /// It may be possible later.
     #[error("{0}")]
     Unavailable(String),
+    /// Where the sandbox runs, or is to run, nobody answers. Nothing of it has changed.
+    #[error("{0}")]
+    Provider(String),
     #[error(transparent)]
     Image(#[from] ImageError),
     /// The fault is the server's own. Whoever asks what became of it is told the truth.

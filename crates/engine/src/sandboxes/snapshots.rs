@@ -53,7 +53,7 @@ impl Sandboxes {
             ..SandboxSpec::default()
         };
         shared.machine.check(&like_a_sandbox).await?;
-        command::check_run(&like_a_sandbox, shared.machine.has_users())?;
+        command::check_run(&like_a_sandbox, shared.provider(&like_a_sandbox).no_root())?;
         materials::check(&shared.images, &like_a_sandbox, &[])?;
         let now = clock::now();
         let snapshot = Snapshot {

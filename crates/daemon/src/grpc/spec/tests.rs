@@ -88,6 +88,7 @@ fn what_is_asked_for_is_converted() {
         gpus: String::new(),
     };
     let expected = SandboxSpec {
+        provider: Provider::Local,
         image: "docker.io/library/python:3.12".into(),
         labels: map(&[("a", "b")]),
         env: map(&[("PATH", "/bin")]),

@@ -11,9 +11,6 @@ use model::{life::Phase, units::Timestamp};
 
 use crate::{clock, to_wire, tokens::mint::Minted};
 
-/// The sandboxes of this server are its own.
-const PROVIDER: &str = "local";
-
 /// Says what a scope has got.
 pub(crate) fn session(shown: &Shown, minted: &Minted, hint: Hint, base_url: &str) -> SessionAnswer {
     let session = &shown.session;
@@ -24,7 +21,7 @@ pub(crate) fn session(shown: &Shown, minted: &Minted, hint: Hint, base_url: &str
         thread_id: session.scope.as_thread().map(str::to_owned),
         sandbox: SessionSandbox {
             id: session.sandbox.to_string(),
-            provider: PROVIDER.to_owned(),
+            provider: shown.provider.name().to_owned(),
             http_base_url: http_base_url.clone(),
             ws_base_url: ws_base_url.clone(),
         },
@@ -91,7 +88,7 @@ fn binding(shown: &Shown) -> Binding {
             id: session.scope.id.to_string(),
         },
         sandbox_id: session.sandbox.to_string(),
-        provider: PROVIDER.to_owned(),
+        provider: shown.provider.name().to_owned(),
         state: state(shown.phase).to_owned(),
         generation: session.generation.0,
         lease_expires_at: time(session.lease.until),
