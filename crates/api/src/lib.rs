@@ -3,6 +3,7 @@
 //! Holds no behaviour beyond reading and writing messages, and does no I/O.
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod a2a;
 pub mod agbox;
 pub mod audit;
 pub mod boxes;

@@ -1,10 +1,12 @@
 //! The routes over HTTP, and what they share.
 
+mod a2a;
 mod audit;
 mod boxes;
 mod form;
 mod health;
 mod keys;
+mod mcp;
 mod oauth;
 pub(crate) mod problem;
 pub(crate) mod request;
@@ -102,10 +104,12 @@ impl App {
 
 pub(crate) fn router(app: App) -> Router {
     Router::new()
+        .merge(a2a::router())
         .merge(audit::router())
         .merge(boxes::router())
         .merge(health::router())
         .merge(keys::router())
+        .merge(mcp::router(&app))
         .merge(oauth::router())
         .merge(sessions::router())
         .merge(threads::router())

@@ -421,8 +421,18 @@ impl Plane {
                 .note(denied(audit::entry(Action::Access, Outcome::Denied), &Refusal::Invalid));
             Refusal::Invalid
         })?;
-        let actor = caller.actor().clone();
         caller.spend().map_err(Refusal::TooFast)?;
+        self.by_caller(caller, sandbox, needed).await
+    }
+
+    /// Checks the holder of a key, whose request was counted already.
+    pub(crate) async fn by_caller(
+        &self,
+        caller: Caller,
+        sandbox: Option<&SandboxId>,
+        needed: Option<Capability>,
+    ) -> Result<Access, Refusal> {
+        let actor = caller.actor().clone();
         let capabilities = caller.policy().bound(caller.role(), actor.kind, actor.kind);
         let checked = self.check_key(&caller, capabilities, sandbox, needed).await;
         let (sandbox, tenant) = checked.inspect_err(|refusal| {

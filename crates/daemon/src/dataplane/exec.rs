@@ -5,7 +5,7 @@
 
 mod events;
 pub(super) mod from_wire;
-mod once;
+pub(crate) mod once;
 mod socket;
 pub(super) mod to_wire;
 

@@ -5,11 +5,12 @@ mod download;
 mod errors;
 mod multipart;
 mod place;
-mod search;
+pub(crate) mod search;
 mod shown;
-mod tree;
+pub(crate) mod tree;
 mod upload;
 mod watch;
+pub(crate) mod whole;
 
 use axum::http::Uri;
 use engine::sandboxes::files::Files;

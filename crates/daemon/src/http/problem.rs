@@ -59,6 +59,10 @@ impl ApiError {
         &self.message
     }
 
+    pub(crate) fn binding(&self) -> Option<&Coordinates> {
+        self.binding.as_deref()
+    }
+
     pub(crate) fn with_header(self, name: HeaderName, value: HeaderValue) -> Self {
         Self { header: Some(Box::new((name, value))), ..self }
     }

@@ -24,6 +24,7 @@ mod gone;
 mod health;
 mod http2;
 mod listing;
+mod mcp;
 mod messages;
 mod metrics;
 mod oauth;
