@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import time
 import unittest
@@ -59,6 +60,13 @@ class Engine:
 
     def stop():
         subprocess.run(["scripts/docker-engine", "stop", ENGINE], check=True)
+
+
+    def kill():
+        """Ends it as a crash does, and leaves its containers."""
+        process = int((ENGINE / "pid").read_text())
+        os.kill(process, signal.SIGKILL)
+        subprocess.run(["tail", f"--pid={process}", "--follow", "/dev/null"], check=True, timeout=30)
 
 
 class Answer:
@@ -151,6 +159,11 @@ class Case(unittest.TestCase):
         self.wait(lambda: Engine.container(sandbox) is None)
         self.wait(lambda: not (self.server.path / "data/docker" / sandbox).exists())
         self.wait(lambda: not (self.server.path / "data/sandboxes" / sandbox).exists())
+
+    def complaints(self):
+        """Returns what the server has complained of."""
+        lines = (self.server.path / "log").read_text().splitlines()
+        return "\n".join(line for line in lines if " WARN " in line or "ERROR" in line)
 
     def wait(self, until, seconds=60):
         process = subprocess.Popen(["sleep", str(seconds)])
@@ -287,7 +300,7 @@ class ContainersTest(Case):
             session = self.ensure(thread_id=thread).json
             sandbox = session["sandbox"]["id"]
             self.addCleanup(self.destroy, thread, sandbox)
-            self.assertEqual(session["binding"]["generation"], 1)
+            self.assertEqual(session["binding"]["generation"], 1, self.complaints())
             self.assertEqual(self.output(session, "echo made"), "made\n")
             filters = urllib.parse.quote(json.dumps({"label": ["dev.ringfence.sandbox"]}))
             there = Engine.call("GET", f"/containers/json?all=true&filters={filters}")
@@ -326,6 +339,26 @@ class ContainersTest(Case):
         told = self.events(session, lambda event: event.get("reason") == "provider_stopped")
         self.assertEqual(told[-1]["reason"], "provider_stopped")
         self.assertEqual(self.session()["sandbox"]["id"], session["sandbox"]["id"])
+
+    def test_sandboxes_whose_containers_live_go_on_without_the_engine(self):
+        session = self.session()
+        self.output(session, "echo kept >/workspace/kept")
+        Engine.kill()
+        try:
+            self.assertEqual(self.output(session, "cat /workspace/kept"), "kept\n")
+            self.assertEqual(self.session()["sandbox"]["id"], session["sandbox"]["id"])
+            down = self.request("POST", "/v1/sandbox/sessions", {
+                "thread_id": "down", "mode": "ensure", "provider_preference": "docker"})
+            self.assertEqual(down.code, (503, "PROVIDER_UNAVAILABLE"))
+            # The next server finds it without asking the engine.
+            self.server.kill()
+            self.server.start()
+            self.assertEqual(self.output(session, "cat /workspace/kept"), "kept\n")
+        finally:
+            Engine.start()
+        # An engine that starts ends what one before it has left; the sandbox is stopped then, and starts again.
+        self.wait(lambda: self.run_in(session, "true").status == 200)
+        self.assertEqual(self.output(session, "cat /workspace/kept"), "kept\n")
 
     def test_a_container_that_somebody_removes_is_told_and_replaced(self):
         session = self.session()

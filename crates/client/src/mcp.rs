@@ -36,7 +36,7 @@ const MOST: usize = 64;
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
 const VERSION: &str = "MCP-Protocol-Version";
-const VERSION_OF_REQUEST: &str = "io.modelcontextprotocol/protocolVersion";
+const VERSION_OF_REQUEST: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
 
 /// What JSON-RPC calls what is no message, and our own failure to get an answer.
 const PARSE_ERROR: i32 = -32700;
@@ -117,13 +117,14 @@ impl Relay {
 
     /// Makes a request of a message.
     fn exchange(&self, message: Message) -> Exchange {
-        let method = message.body["method"].as_str().unwrap_or_default().to_owned();
-        let own = message.body["params"]["_meta"][VERSION_OF_REQUEST].as_str();
+        let at = |pointer: &str| message.body.pointer(pointer).and_then(Value::as_str);
+        let method = at("/method").unwrap_or_default().to_owned();
+        let own = at(VERSION_OF_REQUEST);
         let mut headers = Vec::new();
         if let Some(version) = own {
             headers.push((VERSION, version.to_owned()));
             headers.push(("Mcp-Method", method.clone()));
-            let name = ["name", "uri"].iter().find_map(|it| message.body["params"][*it].as_str());
+            let name = at("/params/name").or_else(|| at("/params/uri"));
             headers.extend(name.map(|name| ("Mcp-Name", encoded(name))));
         } else if let Some(version) = self.version.as_ref().filter(|_| method != "initialize") {
             headers.push((VERSION, version.clone()));
@@ -150,8 +151,9 @@ async fn tell(exchange: Exchange, answers: mpsc::Sender<String>) -> Answered {
     let is_first = exchange.method == "initialize";
     let mut hear = async |message: Value| {
         has_answer |= message.get("id") == Some(&id);
-        if is_first && let Some(agreed) = message["result"]["protocolVersion"].as_str() {
-            version = Some(agreed.to_owned());
+        if is_first {
+            let agreed = message.pointer("/result/protocolVersion").and_then(Value::as_str);
+            version = agreed.map(str::to_owned);
         }
         let _ = answers.send(message.to_string()).await;
     };
@@ -220,8 +222,10 @@ impl Exchange {
         let answer = serde_json::from_slice::<Value>(&held.bytes).ok();
         match answer.filter(|answer| answer.get("jsonrpc").is_some()) {
             Some(mut answer) => {
-                if answer["id"].is_null() {
-                    answer["id"] = self.message.id.clone();
+                if let Some(fields) = answer.as_object_mut()
+                    && fields.get("id").is_none_or(Value::is_null)
+                {
+                    fields.insert("id".to_owned(), self.message.id.clone());
                 }
                 hear(answer).await;
                 Ok(())
@@ -261,7 +265,8 @@ fn read(line: &str) -> Result<Heard, String> {
     Ok(match (id, method) {
         (Some(id), Some(_)) => Heard::Request(Message { id, body }),
         (None, Some("notifications/cancelled")) => {
-            Heard::Cancelled(body["params"]["requestId"].to_string())
+            let id = body.pointer("/params/requestId");
+            Heard::Cancelled(id.map(Value::to_string).unwrap_or_default())
         }
         _ => Heard::Nothing,
     })

@@ -65,7 +65,7 @@ impl Sandboxes {
         spec: SandboxSpec,
         record: Record,
     ) -> Result<Sandbox, SandboxError> {
-        let (creating, place) = self.begin(caller, tenant, alias, spec, record).await?;
+        let (creating, place) = self.intend(caller, tenant, alias, spec, record).await?;
         // Whoever asks may go away: what was begun is not left halfway.
         let (answer, accepted) = oneshot::channel();
         self.shared.tasks.start("creation of a sandbox", async move {
@@ -84,11 +84,11 @@ impl Sandboxes {
         spec: SandboxSpec,
         record: Record,
     ) -> Result<Sandbox, SandboxError> {
-        let (creating, place) = self.begin(caller, tenant, None, spec, record).await?;
+        let (creating, place) = self.intend(caller, tenant, None, spec, record).await?;
         Box::pin(creating.accept(place)).await
     }
 
-    async fn begin(
+    async fn intend(
         &self,
         caller: &Caller,
         tenant: &Tenant,

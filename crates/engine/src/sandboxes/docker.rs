@@ -10,8 +10,9 @@ mod calls;
 mod container;
 mod door;
 
-use std::{io, os::fd::AsFd as _, path::Path, sync::Arc};
+use std::{io, os::fd::AsFd as _, path::Path, sync::Arc, time::Duration};
 
+use bollard::models::ContainerCreateBody;
 use isolate::sandbox::{ContainedSpec, SandboxAnswer, SandboxOrder};
 use model::{
     ids::NodeId,
@@ -20,7 +21,7 @@ use model::{
     sandbox::Sandbox,
     spec::SandboxSpec,
 };
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{
     Defaults, SandboxError,
@@ -39,6 +40,10 @@ use door::Doors;
 
 const NO_ROOT: &str = "sandboxes of the provider docker have no root: without a user namespace it would \
     be that of the machine";
+
+/// How often something is tried while the engine is still at what it was asked before, and how soon.
+const TRIES: u32 = 50;
+const IN_BETWEEN: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Docker {
@@ -81,6 +86,7 @@ impl Docker {
                 ImageError::Refused { image: name.clone(), message }
             }
             CallError::Down { why } => ImageError::Unreachable { message: why },
+            CallError::OurOwnEnd => ImageError::SpawnerGone,
         })?;
         let config = found.config.unwrap_or_default();
         let (entrypoint, command) =
@@ -100,16 +106,16 @@ impl Docker {
     /// Starts the container of a sandbox, and makes its init the supervisor.
     async fn make(&self, sandbox: &Sandbox, defaults: Defaults) -> Result<Link, MachineError> {
         let (name, container) = (sandbox.id.as_str(), container::name(sandbox.id.as_str()));
-        let door = self.doors.stand_open(name).map_err(MachineError::Link)?;
-        // A server that was killed may have left one that waits at a door which is gone.
-        self.stop(&container).await?;
-        let wanted = container::body(sandbox, &self.node, defaults, door.folder())
-            .ok_or_else(|| MachineError::NoImage { image: sandbox.spec.image.clone() })?;
-        // One that was stopped has files: another in its place would not be it.
-        if sandbox.life.phase != Phase::Resuming {
-            let made = self.calls.create(&container, wanted).await;
-            already(made, &[409]).map_err(|error| error.while_doing("make a container"))?;
+        let folder = self.doors.furnish(name).map_err(MachineError::Link)?;
+        if sandbox.life.phase == Phase::Resuming {
+            // It has files: another in its place would not be it.
+            self.stop(&container).await?;
+        } else {
+            let body = container::body(sandbox, &self.node, defaults, &folder)
+                .ok_or_else(|| MachineError::NoImage { image: sandbox.spec.image.clone() })?;
+            self.begin(&container, &body).await?;
         }
+        let door = self.doors.stand_open(name).map_err(MachineError::Link)?;
         match self.calls.start(&container).await {
             Ok(()) => {}
             Err(CallError::Answered { status: 404 }) => return Err(MachineError::Gone),
@@ -130,6 +136,27 @@ impl Docker {
         match settle(answer)? {
             SandboxAnswer::Done => self.machine.connect_when_ready(name, init, READY_WITHIN).await,
             _ => Err(MachineError::Confused),
+        }
+    }
+
+    /// Makes a container that nothing was ever done in. A server that was killed may have left one half
+    /// made, and the engine may still be at it: then the two are in each other's way for a moment.
+    async fn begin(&self, container: &str, body: &ContainerCreateBody) -> Result<(), MachineError> {
+        let mut tries = 0;
+        loop {
+            let removed = already(self.calls.remove(container).await, &[404]);
+            let made = match removed {
+                Ok(()) => self.calls.create(container, body.clone()).await,
+                other => other,
+            };
+            match made {
+                Ok(()) => return Ok(()),
+                Err(CallError::Answered { status: 409 }) if tries < TRIES => {
+                    tries += 1;
+                    sleep(IN_BETWEEN).await;
+                }
+                Err(error) => return Err(error.while_doing("make a container")),
+            }
         }
     }
 

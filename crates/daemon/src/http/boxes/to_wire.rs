@@ -129,6 +129,7 @@ pub(super) const fn failure(cause: FailureCause) -> &'static str {
         | FailureCause::SupervisorLost
         | FailureCause::HostRebooted
         | FailureCause::NodeLost
+        | FailureCause::ProviderLost
         | FailureCause::DiskFull => "SandboxConfig",
     }
 }

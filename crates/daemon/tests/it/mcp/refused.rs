@@ -14,6 +14,8 @@ use crate::{
     support::Daemon,
 };
 
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 
 #[tokio::test]
@@ -22,7 +24,7 @@ async fn what_is_no_message_for_us_is_refused_before_it_is_read() {
     let host = daemon.address.to_string();
     let own = format!("http://{host}");
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
-    let rows: [(&[(&str, &str)], &str, u16); 14] = [
+    let rows: [(Headers<'_>, &str, u16); 14] = [
         (&[], PING, 200),
         (&[("Origin", &own)], PING, 200),
         (&[("Origin", "http://evil.example")], PING, 403),

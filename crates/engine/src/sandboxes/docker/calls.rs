@@ -54,6 +54,8 @@ pub(super) enum CallError {
     Down { why: String },
     /// The engine refuses.
     Answered { status: u16 },
+    /// The spawner is gone, and with it this server: nothing is known of the engine.
+    OurOwnEnd,
 }
 
 impl CallError {
@@ -61,6 +63,7 @@ impl CallError {
         match self {
             Self::Down { why } => MachineError::Provider { why },
             Self::Answered { status } => MachineError::Container { doing, status },
+            Self::OurOwnEnd => EngineError::SpawnerGone.into(),
         }
     }
 }
@@ -280,10 +283,17 @@ fn judge(error: &Error) -> CallError {
             CallError::Answered { status: *status_code }
         }
         Error::RequestTimeoutError => down("did not answer in time"),
+        Error::IOError { err } if is_our_own_end(err) => CallError::OurOwnEnd,
         Error::IOError { err } => down(&format!("cannot be reached: {}", err.kind())),
         Error::HyperResponseError { .. } => down("broke off its answer"),
         _ => down("answered something that is not understood"),
     }
+}
+
+/// Whether it was the spawner who did not answer.
+fn is_our_own_end(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<EngineError>());
+    cause.is_some()
 }
 
 /// Sends one request over a connection of its own.
@@ -312,11 +322,8 @@ where
 }
 
 async fn connect(spawner: &Spawner) -> io::Result<UnixStream> {
-    let (answer, fds) =
-        spawner.sandbox(SandboxOrder::ConnectEngine).await.map_err(|error| match error {
-            EngineError::Socket(error) => error,
-            other => io::Error::other(other),
-        })?;
+    let answered = spawner.sandbox(SandboxOrder::ConnectEngine).await;
+    let (answer, fds) = answered.map_err(io::Error::other)?;
     match answer {
         SandboxAnswer::Connected => {
             let stream = fds.into_iter().next().ok_or(io::ErrorKind::NotConnected)?;
@@ -350,6 +357,13 @@ mod tests {
             let CallError::Down { why } = judge(&error) else { panic!("{error}") };
             assert!(why.starts_with("the Docker engine ") && !why.contains("secret"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_server_that_ends_says_nothing_of_the_engine() {
+        let error = Error::IOError { err: io::Error::other(EngineError::SpawnerGone) };
+        assert_eq!(judge(&error), CallError::OurOwnEnd);
+        assert!(CallError::OurOwnEnd.while_doing("answer").is_our_own_end());
     }
 
     #[test]

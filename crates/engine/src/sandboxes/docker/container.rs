@@ -128,7 +128,7 @@ mod tests {
         let used = UsedImage { id: "sha256:ab".to_owned(), ..UsedImage::default() };
         let images = UsedImages::from([("python".to_owned(), used)]);
         let creation = Creation::new(id, "default".parse().unwrap(), None, node, spec, at);
-        creation.and(Observation::Preparing { step: String::new(), images }).into_sandbox()
+        creation.and(Observation::Preparing { step: String::new(), images }, at).into_sandbox()
     }
 
     #[test]

@@ -57,8 +57,8 @@ impl Doors {
         Ok(Self(folder))
     }
 
-    /// Opens the door of a sandbox, whose container is about to be started.
-    pub(super) fn stand_open(&self, sandbox: &str) -> io::Result<Door> {
+    /// Makes the folder of a sandbox, for its container to have. There is no door in it.
+    pub(super) fn furnish(&self, sandbox: &str) -> io::Result<PathBuf> {
         let folder = self.folder_of(sandbox)?;
         fs::DirBuilder::new().recursive(true).mode(0o755).create(&folder)?;
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755))?;
@@ -67,6 +67,13 @@ impl Doors {
         }
         // One program for all of them; what runs keeps that of its own time.
         fs::hard_link(self.0.join(INIT), folder.join(INIT))?;
+        Ok(folder)
+    }
+
+    /// Opens the door of a sandbox, whose container is about to be started and has no process yet: whoever
+    /// comes is its init.
+    pub(super) fn stand_open(&self, sandbox: &str) -> io::Result<Door> {
+        let folder = self.folder_of(sandbox)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         bind_in(&folder, &socket)?;
@@ -107,11 +114,6 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
 }
 
 impl Door {
-    /// Returns what the container is to have.
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// Returns the connection of whoever comes first.
     pub(super) async fn next(&self) -> io::Result<OwnedFd> {
         let accept = |socket: &PacketSocket| Ok(accept_with(socket, SocketFlags::CLOEXEC)?);
