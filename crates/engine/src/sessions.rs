@@ -132,11 +132,10 @@ impl Sessions {
         for session in kept {
             let sandbox = shared.store().sandbox(&session.sandbox).await?;
             let spec = sandbox.map(|sandbox| sandbox.spec).unwrap_or_default();
-            let is_released = !session.is_live();
-            let id = session.sandbox.clone();
+            let released = (!session.is_live()).then(|| session.clone());
             shared.remember(session, spec.image, spec.idle.map(|idle| idle.after));
-            if is_released {
-                shared.rest_later(id);
+            if let Some(released) = released {
+                shared.rest_later(released);
             }
         }
         shared.end_what_was_left().await?;
@@ -349,7 +348,7 @@ impl Shared {
             let step = session.release(self.settings.terms, self.clock.now());
             match self.keep(&step).await {
                 Ok(_) => {
-                    self.rest_later(session.sandbox);
+                    self.rest_later(session);
                     return Ok(());
                 }
                 Err(StoreError::Bound { current }) => found = Some(*current),
@@ -488,9 +487,16 @@ impl Shared {
     }
 
     /// Stops the sandbox of a session that was released.
-    fn rest_later(self: &Arc<Self>, sandbox: SandboxId) {
+    fn rest_later(self: &Arc<Self>, released: Session) {
         let shared = Arc::clone(self);
         self.sandboxes.tasks().start("rest of a sandbox", async move {
+            let Session { id, tenant, scope, sandbox, .. } = released;
+            // Whoever takes the sandbox back comes before this, and keeps it, or after it, and resumes it.
+            let _turn = shared.turn(&tenant, &scope).await;
+            let now = shared.find(&tenant, &Which::Id(id)).await.ok().flatten();
+            if !now.is_some_and(|now| matches!(now.state, State::Released { .. })) {
+                return;
+            }
             if let Err(error) = shared.sandboxes.rest(&sandbox).await {
                 tracing::debug!(%sandbox, %error, "cannot stop the sandbox of a released session");
             }

@@ -226,8 +226,9 @@ async fn a_command_with_a_terminal_has_one_and_its_size_can_change() {
     input.write_all(b"stty size; echo $((6*7)) > /dev/tty\n").await.unwrap();
     assert!(until(&attached, "42").await.contains("10 20"));
     // What people type there is a signal to what runs there.
-    input.write_all(b"trap 'echo interr''upted' INT; sleep 1000\n").await.unwrap();
-    until(&attached, "sleep 1000\r\n").await;
+    let trap = b"trap 'echo interr''upted' INT; echo tra''pped; sleep 1000\n";
+    input.write_all(trap).await.unwrap();
+    until(&attached, "trapped").await;
     for _ in 0..100 {
         input.write_all(b"\x03").await.unwrap();
         if timeout(Duration::from_millis(100), until(&attached, "interrupted")).await.is_ok() {

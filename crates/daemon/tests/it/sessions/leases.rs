@@ -92,6 +92,28 @@ async fn f69_a_command_that_runs_keeps_its_sandbox() {
     assert_eq!(cause, EndCause::LeaseExpired);
 }
 
+/// Releasing stops the sandbox a moment later; whoever has taken it back by then keeps it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sandbox_that_is_taken_back_at_once_can_be_used() {
+    let sandboxed = Sandboxed::start_on(terms(60_000, 120_000, 60_000)).await;
+    let daemon = sandboxed.daemon();
+    let first = ensure(daemon, "thr_1").await;
+    let mut session = first.clone();
+    for round in 0..20 {
+        let path = format!("{SESSIONS}/{}", text(&session, "/session_id"));
+        assert_eq!(ask(daemon, "DELETE", &path).await.status, 204);
+        session = ensure(daemon, "thr_1").await;
+        assert_eq!(text(&session, "/sandbox/id"), text(&first, "/sandbox/id"));
+        let bearer = format!("Bearer {}", text(&session, "/token"));
+        let path = format!("/dp/{}/v1/exec", text(&session, "/sandbox/id"));
+        let headers = [("Authorization", &*bearer), ("Content-Type", "application/json")];
+        let body = r#"{"command": ["/bin/echo", "here"]}"#;
+        let answer = daemon.ask("POST", &path, &headers, body).await;
+        assert_eq!(answer.status, 200, "round {round}: {}", answer.body);
+        assert_eq!(answer.json()["stdout"], "here\n", "round {round}");
+    }
+}
+
 #[tokio::test]
 async fn a_released_sandbox_ends_with_its_grace() {
     let sandboxed = Sandboxed::start_on(terms(60_000, 120_000, 500)).await;
