@@ -1,9 +1,10 @@
 //! Files of a sandbox, as the data plane speaks of them.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// What is known of a file or directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileShown {
     /// From the root of the sandbox. What is not UTF-8 in it is shown as U+FFFD.
     pub path: String,
@@ -34,7 +35,7 @@ pub struct FileShown {
 }
 
 /// Some of the names in a directory: `GET …/v1/files/list`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileList {
     pub entries: Vec<FileShown>,
     /// Where the next page begins; absent on the last one.
@@ -43,7 +44,7 @@ pub struct FileList {
 }
 
 /// `POST …/v1/files/mkdir`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MakeDirectory {
     pub path: String,
@@ -56,7 +57,7 @@ pub struct MakeDirectory {
 }
 
 /// `POST …/v1/files/move`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveFile {
     pub from: String,
@@ -67,7 +68,7 @@ pub struct MoveFile {
 }
 
 /// `POST …/v1/files/edit`. Texts are never in a log line.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditFile {
     pub path: String,
@@ -84,7 +85,7 @@ impl std::fmt::Debug for EditFile {
 }
 
 /// The answer to [`EditFile`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EditedFile {
     #[serde(flatten)]
     pub file: FileShown,
@@ -93,7 +94,7 @@ pub struct EditedFile {
 }
 
 /// `POST …/glob`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Glob {
     /// `*`, `?`, `[…]`, `{a,b}`, and `**` for any number of directories.
     pub pattern: String,
@@ -105,7 +106,7 @@ pub struct Glob {
 }
 
 /// The answer to [`Glob`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GlobMatches {
     pub matches: Vec<GlobMatch>,
     /// Whether there may be more.
@@ -114,7 +115,7 @@ pub struct GlobMatches {
     pub unreadable: u32,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GlobMatch {
     pub path: String,
     /// The bytes of the path in base64, if they are not UTF-8.
@@ -127,7 +128,7 @@ pub struct GlobMatch {
 }
 
 /// `POST …/grep`. The pattern is a text, and no regular expression.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Grep {
     pub pattern: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,7 +141,7 @@ pub struct Grep {
 }
 
 /// The answer to [`Grep`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GrepMatches {
     pub matches: Vec<GrepMatch>,
     pub truncated: bool,
@@ -149,7 +150,7 @@ pub struct GrepMatches {
 }
 
 /// A line. Its text is never in a log line.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GrepMatch {
     pub path: String,
     /// From 1.
@@ -165,7 +166,7 @@ impl std::fmt::Debug for GrepMatch {
 }
 
 /// An event of `GET …/v1/files/watch`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum WatchEvent {
     /// Whatever happens from now on is told.

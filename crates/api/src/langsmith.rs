@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A command: the body of `POST /execute` and `/execute/stream/start`, and of the frame `execute`.
-#[derive(Clone, Default, PartialEq, Deserialize)]
+#[derive(Clone, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Execute {
     pub command: String,
@@ -37,7 +38,7 @@ impl std::fmt::Debug for Execute {
 }
 
 /// How commands are run.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RunConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +57,7 @@ impl std::fmt::Debug for RunConfig {
 
 /// From where on output is wanted: the body of `POST /execute/stream/resume` and the frame
 /// `reconnect`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Reconnect {
     pub command_id: String,
@@ -128,7 +129,7 @@ pub struct Chunk<'a> {
 }
 
 /// What `POST /execute` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Executed {
     pub stdout: String,
     pub stderr: String,
@@ -149,7 +150,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// A sandbox to create: the body of `POST …/boxes`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct CreateBox {
     /// Unique among the sandboxes of the key's tenant, for ever.
@@ -197,7 +198,7 @@ impl Default for CreateBox {
 }
 
 /// A sandbox, as clients see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SandboxBox {
     pub id: String,
     pub name: String,
@@ -220,17 +221,51 @@ pub struct SandboxBox {
 }
 
 /// What `GET …/boxes/{name}/status` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct BoxStatus {
     pub status: &'static str,
     pub status_message: Option<String>,
 }
 
 /// What `GET …/boxes` answers. Clients read the same list under both names.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct BoxList {
     pub sandboxes: Vec<SandboxBox>,
     pub items: Vec<SandboxBox>,
     pub next_cursor: Option<String>,
     pub offset: u64,
+}
+
+/// The data of an event of `POST /execute/stream/start` and `/resume`, whose name says which it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum StreamEvent {
+    /// `started`
+    Started { command_id: String, pid: u32 },
+    /// `stdout` and `stderr`: bytes in base64, and the place of the first.
+    Output { offset: u64, data: String },
+    /// `stream_end`: nothing more comes of this stream.
+    StreamEnd { stream: String, offset: u64 },
+    /// `ack_required`: the stream ends here; ask for the rest.
+    AckRequired { stdout_offset: u64, stderr_offset: u64 },
+    /// `exit`: always the last, unless an error is.
+    Exit { exit_code: i32 },
+    /// `error`
+    Error { error_type: String, error: String },
+}
+
+/// A refusal, as these clients read it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Refused {
+    pub detail: RefusedDetail,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RefusedDetail {
+    /// Such as `NotFound`; clients tell refusals apart by it.
+    pub error: String,
+    pub message: String,
+    /// Names this request in the server's log.
+    pub error_id: String,
 }

@@ -12,7 +12,7 @@ use model::{audit::Action, ids::SandboxId};
 use super::{
     access::{Plane, Unproven},
     refusal::Refusal,
-    routes::{Credentials, Needs, Route, Spelling},
+    routes::{Credentials, Needs, Route},
     shape::{self, Shape},
 };
 use crate::{auth, http::problem::ApiError, tokens};
@@ -29,10 +29,7 @@ pub(super) struct Gate {
 
 impl Gate {
     pub(super) fn new(plane: Plane, route: &Route, credentials: Credentials) -> Self {
-        let shape = match route.spelling {
-            Spelling::Session | Spelling::Endpoint => Shape::Envelope,
-            Spelling::LangSmith => Shape::Detail,
-        };
+        let shape = route.spelling.shape();
         Self { plane, needs: route.needs, credentials, shape, path: route.path }
     }
 

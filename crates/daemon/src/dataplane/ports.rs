@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     http::{App, problem::ApiError},
+    openapi::{Doc, Tag, doc::SANDBOX},
     serve::{Peer, Phase, Place},
 };
 use body::Cut;
@@ -64,9 +65,19 @@ pub(super) fn routes() -> Routes {
         body: Body::Streamed,
     };
     Routes::default()
-        .with(route("/ports/{port}"), forward)
-        .with(route("/ports/{port}/"), forward)
-        .with(route("/ports/{port}/{*rest}"), forward)
+        .with(route("/ports/{port}"), document(), forward)
+        .with(route("/ports/{port}/"), document(), forward)
+        .with(route("/ports/{port}/{*rest}"), document(), forward)
+}
+
+fn document() -> Doc {
+    Doc::new(Tag::Ports, "Carries a request to the server at this port, and its answer back")
+        .takes_bytes(&["*/*"])
+        .answers_anything("Whatever the server in the sandbox answers.")
+        .refuses(&SANDBOX)
+        .refuses(&[ErrorCode::InvalidRequest, ErrorCode::Forbidden, ErrorCode::MethodNotAllowed])
+        .refuses(&[ErrorCode::PortUnreachable, ErrorCode::PortTimeout])
+        .refuses(&[ErrorCode::TooManyConnections])
 }
 
 /// Carries a request to the server at this port, and its answer back.

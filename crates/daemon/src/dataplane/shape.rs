@@ -1,12 +1,14 @@
 //! Refusals in the shape that the clients of a route read.
 
-use api::errors::ErrorCode;
+use api::{
+    errors::ErrorCode,
+    langsmith::{Refused, RefusedDetail},
+};
 use axum::{
     Json,
     http::{HeaderMap, StatusCode, header::CONTENT_LENGTH},
     response::{IntoResponse as _, Response},
 };
-use serde_json::json;
 
 use crate::http::problem::Told;
 
@@ -16,12 +18,14 @@ pub(crate) enum Shape {
     Envelope,
     /// `{"detail": {"error", "message", "error_id"}}`, as LangSmith's clients read it.
     Detail,
+    /// `{"error", "error_description"}`, as OAuth has it. Its routes write it themselves.
+    OAuth,
 }
 
 /// Gives an answer its shape. Only what an [`crate::http::problem::ApiError`] said is changed.
 pub(crate) fn of(shape: Shape, answer: Response) -> Response {
     match (shape, answer.extensions().get::<Told>().cloned()) {
-        (Shape::Envelope, _) | (Shape::Detail, None) => answer,
+        (Shape::Envelope | Shape::OAuth, _) | (Shape::Detail, None) => answer,
         (Shape::Detail, Some(told)) => detail(told, &answer),
     }
 }
@@ -29,20 +33,19 @@ pub(crate) fn of(shape: Shape, answer: Response) -> Response {
 fn detail(told: Told, answer: &Response) -> Response {
     let (kind, status) = kind(told.code);
     let error = told.kind.unwrap_or(kind);
-    let body = json!({
-        "detail": {"error": error, "message": told.message, "error_id": told.request_id},
-    });
+    let (error, message) = (error.to_owned(), told.message.clone().into_owned());
+    let detail = RefusedDetail { error, message, error_id: told.request_id.clone() };
     let status = status.unwrap_or(answer.status());
     let mut headers: HeaderMap = answer.headers().clone();
     headers.remove(CONTENT_LENGTH);
-    let mut answer = (status, headers, Json(body)).into_response();
+    let mut answer = (status, headers, Json(Refused { detail })).into_response();
     answer.extensions_mut().insert(told);
     answer
 }
 
 /// Returns how LangSmith's clients call it, and under which status they know it, if that differs.
 /// They take 502, 503 and 504 for something that passes, and try again.
-fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
+pub(crate) fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
     match code {
         ErrorCode::SandboxStarting => ("ServiceUnavailable", Some(StatusCode::SERVICE_UNAVAILABLE)),
         ErrorCode::SandboxNotReady => ("NotReady", Some(StatusCode::BAD_REQUEST)),

@@ -1,5 +1,6 @@
 //! `…/v2/sandboxes/boxes`: sandboxes as LangSmith's clients create and see them.
 
+mod docs;
 mod from_wire;
 mod to_wire;
 
@@ -10,12 +11,9 @@ use api::{
     langsmith::{BoxList, BoxStatus, CreateBox, SandboxBox},
 };
 use axum::{
-    Json, Router,
-    extract::{Path, Query, State},
+    Json,
+    extract::{Path, State},
     http::StatusCode,
-    middleware,
-    response::Response,
-    routing::{get, post},
 };
 use engine::sandboxes::{SandboxError, Sandboxes, Terms};
 use model::{
@@ -30,13 +28,10 @@ use tokio::time::timeout;
 
 use super::{
     App,
-    problem::{ApiError, Body},
+    problem::{ApiError, Body, Query},
+    routes::Routes,
 };
-use crate::{
-    audit,
-    auth::Caller,
-    dataplane::shape::{self, Shape},
-};
+use crate::{audit, auth::Caller, dataplane::shape::Shape, openapi::Opens};
 
 /// Where clients of every age look for it.
 const PREFIXES: [&str; 2] = ["/v2/sandboxes", "/api/v2/sandboxes"];
@@ -48,18 +43,21 @@ const LONGEST: Duration = Duration::from_mins(10);
 /// What a list has at most.
 const PAGE: u32 = 500;
 
-pub(super) fn router() -> Router<App> {
-    let mut router = Router::new();
+pub(super) fn routes() -> Routes {
+    let mut routes = Routes::new(Shape::Detail);
     for prefix in PREFIXES {
-        router = router
-            .route(&format!("{prefix}/boxes"), post(create).get(list))
-            .route(&format!("{prefix}/boxes/{{name}}"), get(show).delete(delete))
-            .route(&format!("{prefix}/boxes/{{name}}/status"), get(status))
-            .route(&format!("{prefix}/boxes/{{name}}/start"), post(start))
-            .route(&format!("{prefix}/boxes/{{name}}/stop"), post(stop));
+        let (all, one) = (format!("{prefix}/boxes"), format!("{prefix}/boxes/{{name}}"));
+        let below = |path| format!("{one}/{path}");
+        routes = routes
+            .post(&all, Opens::Key, docs::create(), create)
+            .get(&all, Opens::Key, docs::list(), list)
+            .get(&one, Opens::Key, docs::show(), show)
+            .delete(&one, Opens::Key, docs::delete(), delete)
+            .get(&below("status"), Opens::Key, docs::status(), status)
+            .post(&below("start"), Opens::Key, docs::start(), start)
+            .post(&below("stop"), Opens::Key, docs::stop(), stop);
     }
-    router
-        .layer(middleware::map_response(async |answer: Response| shape::of(Shape::Detail, answer)))
+    routes
 }
 
 /// A caller and the sandboxes of its tenant.

@@ -8,10 +8,11 @@ use api::{
 };
 use axum::{
     Json,
-    extract::{FromRequest, Request, rejection::JsonRejection},
+    extract::{self, FromRequest, FromRequestParts, Request, rejection::JsonRejection},
     http::{
         HeaderName, HeaderValue, StatusCode,
         header::{RETRY_AFTER, WWW_AUTHENTICATE},
+        request::Parts,
     },
     response::{IntoResponse, Response},
 };
@@ -137,6 +138,24 @@ impl From<KeyError> for ApiError {
             | KeyError::File { .. }
             | KeyError::TooOpen { .. }
             | KeyError::Lock(_) => Self::internal(&error),
+        }
+    }
+}
+
+/// Parameters of a URL whose refusals look like all others.
+#[derive(Debug)]
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match extract::Query::from_request_parts(parts, state).await {
+            Ok(extract::Query(asked)) => Ok(Self(asked)),
+            Err(_rejection) => {
+                let message = "the parameters of the URL are not what this route takes";
+                Err(ApiError::new(ErrorCode::InvalidRequest, message))
+            }
         }
     }
 }

@@ -26,6 +26,7 @@ mod listing;
 mod messages;
 mod metrics;
 mod oauth;
+mod openapi;
 mod paths;
 mod peer;
 mod policy;
