@@ -24,8 +24,10 @@ pub struct FileShown {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
     pub uid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
     pub gid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modified_at: Option<String>,
@@ -102,6 +104,7 @@ pub struct Glob {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
     pub limit: Option<u32>,
 }
 
@@ -137,6 +140,7 @@ pub struct Grep {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub glob: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
     pub limit: Option<u32>,
 }
 

@@ -12,7 +12,7 @@ use api::errors::ErrorCode;
 use axum::{
     extract::{Request, State},
     http::{
-        HeaderMap, HeaderValue, Uri,
+        HeaderMap, HeaderValue, Method as HttpMethod, Uri,
         header::{HOST, ORIGIN},
     },
     response::Response,
@@ -91,6 +91,9 @@ async fn forward(
     let target = target(path, request.uri().query())?;
     let page = page(&app, request.headers())?;
     let asker = asker(&app, &request, page);
+    if matches!(*request.method(), HttpMethod::TRACE | HttpMethod::CONNECT) {
+        return Err(ProxyError::Method.into());
+    }
     let connection = access
         .sandboxes()
         .connect(access.sandbox(), port, WhenStopped::Resume)

@@ -131,7 +131,7 @@ impl Method {
             Self::Put => &["put"],
             Self::Post => &["post"],
             Self::Delete => &["delete"],
-            Self::Any => &["get", "put", "post", "delete", "options", "head", "patch"],
+            Self::Any => &["get", "put", "post", "delete", "options", "patch"],
         }
     }
 

@@ -17,6 +17,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use store::StoreError;
 use tokio::time::timeout;
 
@@ -171,8 +172,12 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        match timeout(BODY_DEADLINE, Json::from_request(request, state)).await {
-            Ok(Ok(Json(body))) => Ok(Self(body)),
+        match timeout(BODY_DEADLINE, Json::<Box<RawValue>>::from_request(request, state)).await {
+            // A list would be taken for the fields in their order.
+            Ok(Ok(Json(body))) if !body.get().starts_with('{') => Err(no_such_object()),
+            Ok(Ok(Json(body))) => {
+                serde_json::from_str(body.get()).map(Self).map_err(|_misfit| no_such_object())
+            }
             Ok(Err(rejection)) => Err(refuse_body(&rejection)),
             Err(_) => Err(ApiError::new(ErrorCode::Timeout, "the body did not come in time")),
         }
@@ -189,9 +194,11 @@ fn refuse_body(rejection: &JsonRejection) -> ApiError {
         StatusCode::PAYLOAD_TOO_LARGE => {
             ApiError::new(ErrorCode::PayloadTooLarge, "the body is too large")
         }
-        _ => ApiError::new(
-            ErrorCode::InvalidRequest,
-            "the body is not the JSON object that this route takes",
-        ),
+        _ => no_such_object(),
     }
+}
+
+fn no_such_object() -> ApiError {
+    let message = "the body is not the JSON object that this route takes";
+    ApiError::new(ErrorCode::InvalidRequest, message)
 }

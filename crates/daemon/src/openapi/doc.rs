@@ -231,7 +231,7 @@ impl Doc {
         self.schemas.extend(schemas_of::<T>());
         self.is_stream = true;
         // What one event holds. OpenAPI 3.1 has no word for it.
-        let content = json!({"schema": {"type": "string"}, "x-event": reference::<T>()});
+        let content = json!({"x-event": reference::<T>()});
         self.content(200, about, "text/event-stream", &content)
     }
 

@@ -82,6 +82,20 @@ async fn programs_and_people_are_shown_every_route_without_a_key() {
     daemon.stop().await;
 }
 
+/// A list is no object, although its elements could be taken for the fields in their order.
+#[tokio::test]
+async fn a_body_that_is_no_object_is_refused() {
+    let daemon = Daemon::start().await;
+    let headers = [("X-Api-Key", daemon.key.as_str()), ("Content-Type", "application/json")];
+    for body in ["[\"x\", null, null, null]", "\"x\"", "null", " [\"x\"]"] {
+        let answer = daemon.ask("POST", "/v1/admin/keys", &headers, body).await;
+        assert_eq!(answer.problem(), (400, "INVALID_REQUEST".to_owned()), "{body}");
+    }
+    let answer = daemon.ask("POST", "/v1/admin/keys", &headers, " {\"name\": \"x\"}").await;
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    daemon.stop().await;
+}
+
 /// The parts that a reader needs are there: a meaning of every parameter and answer, and every schema.
 #[test]
 fn the_document_is_whole() {

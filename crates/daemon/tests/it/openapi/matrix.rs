@@ -342,9 +342,6 @@ impl Stage {
             }
             Expected::NoToken => matches!(status, 200 | 400) && !body.contains("access_token"),
         };
-        let is_head = method == "head";
-        let is_so = is_so
-            || (is_head && matches!(expected, Expected::Refused(wanted, _) if wanted == status));
         (!is_so || !is_documented).then(|| {
             format!("{method} {path}, {comer:?}: {status} {code}, not {expected:?}; documented: {is_documented}: {body}")
         })
