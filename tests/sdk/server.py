@@ -12,7 +12,7 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", "target")).resolve()
 class Server:
     """Sandboxes outlive it: `remove` deletes them."""
 
-    def __init__(self):
+    def __init__(self, settings=""):
         self.folder = tempfile.TemporaryDirectory(prefix="ringfence-sdk-")
         self.path = pathlib.Path(self.folder.name)
         # The daemon has another user than whoever starts the server.
@@ -20,13 +20,16 @@ class Server:
         self.runtime = self.path / "run"
         self.runtime.mkdir(mode=0o700)
         self.log = open(self.path / "log", "w")
+        self.config = self.path / "config.toml"
+        self.config.write_text(settings)
         self.process = None
         # Where it was, it is again: clients come back to it.
         self.listen = "127.0.0.1:0"
 
     def start(self):
         environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)}
-        command = [TARGET / "debug/ringfence", "serve", "--listen", self.listen, "--data", self.path / "data"]
+        command = [TARGET / "debug/ringfence", "serve", "--config", self.config, "--listen", self.listen,
+                   "--data", self.path / "data"]
         self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=self.log, text=True)
         for line in self.process.stdout:

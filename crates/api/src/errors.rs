@@ -103,6 +103,8 @@ pub enum ErrorCode {
     IdempotencyInFlight,
     /// Too many requests, or all that the tenant may have at once.
     RateLimited,
+    /// The contract has it, and this server does not yet.
+    NotImplemented,
 }
 
 /// Whether the same request may succeed later.
@@ -114,7 +116,7 @@ pub enum Retry {
 
 impl ErrorCode {
     /// Every code, in the order of the table.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::Timeout,
         Self::Oom,
         Self::OutputLimit,
@@ -160,6 +162,7 @@ impl ErrorCode {
         Self::IdempotencyKeyReused,
         Self::IdempotencyInFlight,
         Self::RateLimited,
+        Self::NotImplemented,
     ];
 
     /// Returns wire name, HTTP status and whether to try again: the whole table.
@@ -210,6 +213,7 @@ impl ErrorCode {
             Self::IdempotencyKeyReused => ("IDEMPOTENCY_KEY_REUSED", 422, Retry::Never),
             Self::IdempotencyInFlight => ("IDEMPOTENCY_IN_FLIGHT", 409, Retry::Later),
             Self::RateLimited => ("RATE_LIMITED", 429, Retry::Later),
+            Self::NotImplemented => ("NOT_IMPLEMENTED", 501, Retry::Never),
         }
     }
 

@@ -149,93 +149,6 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// A sandbox to create: the body of `POST …/boxes`.
-#[derive(Clone, Debug, PartialEq, Deserialize, ToSchema)]
-#[serde(default)]
-pub struct CreateBox {
-    /// Unique among the sandboxes of the key's tenant, for ever.
-    pub name: Option<String>,
-    /// An image by any of the names that there were for it.
-    pub snapshot_id: Option<String>,
-    pub snapshot_name: Option<String>,
-    pub snapshot: Option<String>,
-    pub template_name: Option<String>,
-    /// Whether the answer waits until it is ready; so it does if nobody says.
-    pub wait_for_ready: bool,
-    /// For how many seconds it waits.
-    pub timeout: Option<f64>,
-    /// After so much time without use it is stopped; 0: never.
-    pub idle_ttl_seconds: Option<u64>,
-    pub vcpus: Option<f64>,
-    pub cpu_millicores: Option<u64>,
-    pub mem_bytes: Option<u64>,
-    pub fs_capacity_bytes: Option<u64>,
-    pub run_config: Option<RunConfig>,
-    pub env_vars: Option<BTreeMap<String, String>>,
-    pub labels: Option<BTreeMap<String, String>>,
-}
-
-impl Default for CreateBox {
-    fn default() -> Self {
-        Self {
-            name: None,
-            snapshot_id: None,
-            snapshot_name: None,
-            snapshot: None,
-            template_name: None,
-            wait_for_ready: true,
-            timeout: None,
-            idle_ttl_seconds: None,
-            vcpus: None,
-            cpu_millicores: None,
-            mem_bytes: None,
-            fs_capacity_bytes: None,
-            run_config: None,
-            env_vars: None,
-            labels: None,
-        }
-    }
-}
-
-/// A sandbox, as clients see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct SandboxBox {
-    pub id: String,
-    pub name: String,
-    /// What every path of its data plane begins with.
-    pub dataplane_url: String,
-    /// `provisioning`, `ready`, `failed` or `stopped`.
-    pub status: &'static str,
-    pub status_message: Option<String>,
-    pub created_at: String,
-    pub updated_at: String,
-    pub stopped_at: Option<String>,
-    pub idle_ttl_seconds: u64,
-    /// The image that it is made from.
-    pub snapshot_id: String,
-    pub vcpus: Option<u64>,
-    pub cpu_millicores: Option<u64>,
-    pub mem_bytes: Option<u64>,
-    pub fs_capacity_bytes: Option<u64>,
-    pub labels: BTreeMap<String, String>,
-}
-
-/// What `GET …/boxes/{name}/status` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct BoxStatus {
-    pub status: &'static str,
-    pub status_message: Option<String>,
-}
-
-/// What `GET …/boxes` answers. Clients read the same list under both names.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct BoxList {
-    pub sandboxes: Vec<SandboxBox>,
-    pub items: Vec<SandboxBox>,
-    pub next_cursor: Option<String>,
-    pub offset: u64,
-}
-
 /// The data of an event of `POST /execute/stream/start` and `/resume`, whose name says which it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
@@ -258,14 +171,35 @@ pub enum StreamEvent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Refused {
     pub detail: RefusedDetail,
+    /// The same again, where old clients look for it.
+    pub message: String,
+    pub error_type: String,
+}
+
+/// What went wrong: in one piece, or field by field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum RefusedDetail {
+    Reason(RefusedReason),
+    Fields(Vec<RefusedField>),
 }
 
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct RefusedDetail {
+pub struct RefusedReason {
     /// Such as `NotFound`; clients tell refusals apart by it.
     pub error: String,
     pub message: String,
     /// Names this request in the server's log.
     pub error_id: String,
+}
+
+/// What is wrong with a field of a request, as validators say it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RefusedField {
+    /// Where it stands.
+    pub loc: Vec<String>,
+    pub msg: String,
+    #[serde(rename = "type")]
+    pub kind: String,
 }

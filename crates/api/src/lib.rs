@@ -3,8 +3,10 @@
 //! Holds no behaviour beyond reading and writing messages, and does no I/O.
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod a2a;
 pub mod agbox;
 pub mod audit;
+pub mod boxes;
 pub mod errors;
 pub mod events;
 pub mod exec;
@@ -13,6 +15,7 @@ pub mod files;
 pub mod health;
 pub mod keys;
 pub mod langsmith;
+pub mod mcp;
 pub mod previews;
 pub mod ringfence;
 mod schema;

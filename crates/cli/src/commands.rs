@@ -9,6 +9,7 @@ pub(crate) mod exec;
 pub(crate) mod image;
 pub(crate) mod key;
 pub(crate) mod logs;
+pub(crate) mod mcp;
 pub(crate) mod ps;
 pub(crate) mod run;
 pub(crate) mod serve;

@@ -62,6 +62,8 @@ enum Command {
     Audit(commands::audit::Audit),
     /// Give out tokens that open one sandbox for a few minutes.
     Token(commands::token::Token),
+    /// Serve agents the Model Context Protocol on standard input and output.
+    Mcp(commands::mcp::Mcp),
     /// Say what this machine can do, what is missing, and the fix.
     Doctor(commands::doctor::Doctor),
 }
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         Command::Key(key) => key.run(),
         Command::Audit(audit) => audit.run(),
         Command::Token(token) => token.run(),
+        Command::Mcp(mcp) => mcp.run(),
         Command::Doctor(doctor) => doctor.run(),
     };
     done.unwrap_or_else(|error| {

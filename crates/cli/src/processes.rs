@@ -108,6 +108,7 @@ pub(crate) fn start(config: &Config, kind: Kind) -> anyhow::Result<ExitCode> {
         layers: config.images_folder().join("layers"),
         daemon: user,
         door,
+        engine: config.providers.engine(),
     });
     let volumes = (kind != Kind::Private).then(|| VolumeSettings {
         data: config.data.clone(),

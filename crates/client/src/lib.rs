@@ -9,6 +9,7 @@ mod away;
 pub mod executions;
 mod grpc;
 pub mod images;
+pub mod mcp;
 pub mod sandboxes;
 pub mod shells;
 mod websocket;

@@ -5,6 +5,7 @@ mod images;
 mod languages;
 mod layers;
 mod policy;
+mod providers;
 mod sandboxes;
 mod units;
 
@@ -22,6 +23,7 @@ pub use images::{ImagesConfig, RegistryConfig};
 pub use languages::{AddedLanguage, AddedLanguages};
 pub use layers::{ConfigError, Sources, load};
 pub use policy::{PolicyConfig, QuotasConfig, RoleConfig, RolesConfig};
+pub use providers::{DockerConfig, ProvidersConfig};
 pub use sandboxes::SandboxesConfig;
 
 use crate::{dataplane::previews, serve::Settings};
@@ -60,6 +62,7 @@ pub struct Config {
     pub executions: Executions,
     pub agbox: Agbox,
     pub sandboxes: SandboxesConfig,
+    pub providers: ProvidersConfig,
     pub images: ImagesConfig,
     pub sessions: Sessions,
     pub policy: PolicyConfig,
@@ -225,6 +228,7 @@ impl Default for Config {
             executions: Executions::default(),
             agbox: Agbox::default(),
             sandboxes: SandboxesConfig::default(),
+            providers: ProvidersConfig::default(),
             images: ImagesConfig::default(),
             sessions: Sessions::default(),
             policy: PolicyConfig::default(),
@@ -315,7 +319,8 @@ impl Config {
         if self.executions.held < MIN_HELD {
             return refuse(format!("executions.held must be at least {MIN_HELD}"));
         }
-        if let Some(problem) = self.sandboxes.problem().or_else(|| self.images.problem()) {
+        let problems = [self.sandboxes.problem(), self.images.problem(), self.providers.problem()];
+        if let Some(problem) = problems.into_iter().flatten().next() {
             return refuse(problem);
         }
         if let Err(problem) = self.policy.read() {
@@ -363,6 +368,7 @@ impl Config {
             max_connections_per_peer: self.connections.max_per_peer,
             host_paths: self.agbox.host_paths.clone(),
             sessions_image: self.sessions.image.clone(),
+            docker_image: self.providers.docker.image.clone(),
             previews_url: self.previews.url.clone(),
             ..Settings::default()
         }
@@ -391,6 +397,11 @@ impl Config {
     /// Returns the folder in which each sandbox has its own.
     pub fn sandboxes_folder(&self) -> PathBuf {
         self.data.join("sandboxes")
+    }
+
+    /// Returns where supervisors of containers are met, if there are to be any.
+    pub fn docker_folder(&self) -> Option<PathBuf> {
+        self.providers.docker.enabled.then(|| self.data.join("docker"))
     }
 
     /// Returns how images are had.

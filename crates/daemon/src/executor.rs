@@ -5,7 +5,10 @@
 
 use std::{fmt, sync::Arc};
 
-use api::fathom::server::Posture;
+use api::{
+    errors::ErrorCode,
+    fathom::{Execute, server::Posture},
+};
 use engine::{Engine, PoolLoad, executions::Event};
 use model::{
     admission::{Load, Overloaded},
@@ -15,7 +18,12 @@ use model::{
 };
 use tokio::sync::mpsc;
 
-use crate::to_wire;
+use crate::{
+    auth::{Caller, ExecutionPlace},
+    from_wire,
+    serve::Phase,
+    to_wire,
+};
 
 type FindLanguage = dyn Fn(&str) -> Option<ByteSize> + Send + Sync;
 type ReadLoad = dyn Fn() -> Load + Send + Sync;
@@ -99,6 +107,32 @@ impl Executor {
     /// Opens an account for one connection.
     pub(crate) fn account(&self) -> Account {
         (self.open_account)()
+    }
+
+    /// Accepts what a caller asks for, if the language is there, the limits are allowed, and there is
+    /// room for it. The place is to be kept until its end.
+    pub(crate) fn admit(
+        &self,
+        account: &Account,
+        caller: &Caller,
+        phase: Phase,
+        execute: Execute,
+    ) -> Result<(Running, ExecutionPlace), (ErrorCode, String)> {
+        let overloaded = |message: String| (ErrorCode::SandboxOverloaded, message);
+        let min_memory = self.min_memory(&execute.language).ok_or_else(|| {
+            let name: String = execute.language.chars().take(64).collect();
+            let message = format!("Language '{name}' is not available in this sandbox");
+            (ErrorCode::LanguageNotSupported, message)
+        })?;
+        let limits = self.limit_policy().check(from_wire::asked_limits(execute.limits), min_memory);
+        let limits = limits.map_err(|refusal| (ErrorCode::InvalidRequest, refusal.to_string()))?;
+        if phase != Phase::Serving {
+            return Err(overloaded("the server is shutting down".to_owned()));
+        }
+        let place = caller.begin_execution().map_err(|quota| overloaded(quota.to_string()))?;
+        let running = account.submit(from_wire::execution(execute, limits));
+        let running = running.map_err(|refusal| overloaded(refusal.to_string()))?;
+        Ok((running, place))
     }
 }
 

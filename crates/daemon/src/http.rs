@@ -1,11 +1,13 @@
 //! The routes over HTTP, and what they share.
 
+mod a2a;
 mod audit;
 mod boxes;
 mod documents;
 mod form;
 mod health;
 mod keys;
+mod mcp;
 pub(crate) mod oauth;
 pub(crate) mod problem;
 pub(crate) mod request;
@@ -108,11 +110,13 @@ impl App {
 /// Every route but those of the data plane. Each module beside this one adds its own.
 fn all() -> Routes {
     Routes::new(Shape::Envelope)
+        .and(a2a::routes())
         .and(audit::routes())
         .and(boxes::routes())
         .and(documents::routes())
         .and(health::routes())
         .and(keys::routes())
+        .and(mcp::routes())
         .and(oauth::routes())
         .and(sessions::routes())
         .and(threads::routes())

@@ -2,7 +2,10 @@
 
 use std::io;
 
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing::{Level, Metadata};
+use tracing_subscriber::{
+    EnvFilter, filter::filter_fn, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 use crate::config::{Log, LogFormat};
 
@@ -23,9 +26,16 @@ pub fn filter(text: &str) -> Result<EnvFilter, LoggingError> {
     if text.contains("h2") { Ok(filter) } else { Ok(filter.add_directive("h2=error".parse()?)) }
 }
 
+/// Tells whether a line may be written at all. The library of MCP writes whole messages at the lower levels, and
+/// they hold code, tokens and contents of files: nobody can have those lines.
+pub fn is_discreet(line: &Metadata<'_>) -> bool {
+    !line.target().starts_with("rmcp") || *line.level() == Level::ERROR
+}
+
 /// Sets up logging for the process. Code, env, stdin and keys are never logged, at any level.
 pub fn init(log: &Log) -> Result<(), LoggingError> {
     let registry = tracing_subscriber::registry().with(filter(&log.filter)?);
+    let registry = registry.with(filter_fn(is_discreet));
     match log.format {
         LogFormat::Text => registry.with(fmt::layer().with_writer(io::stderr)).try_init()?,
         LogFormat::Json => registry.with(fmt::layer().json().with_writer(io::stderr)).try_init()?,

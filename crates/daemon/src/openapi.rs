@@ -118,11 +118,14 @@ impl Operation {
             let words = refusals.into_iter().map(|(status, words)| (status, words.join(" ")));
             shown["x-refusals"] = json!(words.collect::<BTreeMap<_, _>>());
         }
-        if matches!(self.opens, Opens::Key | Opens::Admin | Opens::Broker) {
+        if matches!(self.opens, Opens::Key | Opens::KeyOrToken | Opens::Admin | Opens::Broker) {
             shown["x-tenancy"] = json!(doc.tenancy_of(&self.path).name());
         }
-        if self.opens == Opens::InBody {
-            shown["x-credential"] = json!("body");
+        if let Some(place) = self.opens.place() {
+            shown["x-credential"] = json!(place);
+        }
+        if doc.is_never {
+            shown["x-never"] = json!(true);
         }
         if doc.is_stream {
             shown["x-stream"] = json!(true);
@@ -164,8 +167,9 @@ impl Operation {
     /// Returns under which statuses the route refuses, and which words each stands for.
     fn refusals(&self) -> BTreeMap<u16, Vec<&'static str>> {
         let mut refusals: BTreeMap<u16, Vec<&'static str>> = BTreeMap::new();
-        for code in self.opens.refusals().iter().chain(&self.doc.refusals) {
-            let (status, word) = self.shape.told(*code);
+        let codes = self.opens.refusals().iter().chain(&self.doc.refusals);
+        let told = codes.map(|code| self.shape.told(*code));
+        for (status, word) in told.chain(self.doc.words.iter().copied()) {
             let words = refusals.entry(status).or_default();
             if !words.contains(&word) {
                 words.push(word);

@@ -226,6 +226,7 @@ async fn open_sandboxes(
         key,
         defaults: config.sandboxes.defaults(),
         prepared: config.sandboxes.prepared.into(),
+        docker: config.docker_folder(),
     };
     let images = engine.open_images(config.image_settings());
     Ok(engine.open_sandboxes(store.clone(), images, settings).await?)

@@ -83,6 +83,8 @@ pub struct Settings {
     pub host_paths: Vec<PathBuf>,
     /// The image of sandboxes for which nobody names one.
     pub sessions_image: Option<String>,
+    /// The image of those that are to run in containers.
+    pub docker_image: Option<String>,
     /// How long servers in sandboxes may take.
     pub ports: ports::Timing,
     /// The URL that previews are below: each has a host of its own there.
@@ -115,6 +117,7 @@ impl Default for Settings {
             timing: Timing::default(),
             host_paths: Vec::new(),
             sessions_image: None,
+            docker_image: None,
             ports: ports::Timing::default(),
             previews_url: None,
             tls: None,

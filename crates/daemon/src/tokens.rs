@@ -11,6 +11,7 @@ mod ends;
 mod header;
 mod held;
 mod ledger;
+pub mod link;
 pub(crate) mod mint;
 pub(crate) mod opaque;
 mod preview;

@@ -2,12 +2,15 @@
 //! store before anybody is told.
 
 mod actor;
+mod adjusting;
 pub mod attach;
 mod bound;
 mod clock;
 mod command;
 mod companions;
 mod creating;
+#[cfg(feature = "docker")]
+mod docker;
 mod error;
 mod events;
 mod feeds;
@@ -15,15 +18,19 @@ pub mod files;
 mod forgetting;
 mod group;
 mod link;
+mod listing;
 mod machine;
 mod materials;
+mod orphans;
 mod outputs;
 mod paths;
 mod places;
 mod ports;
+mod provider;
 mod restarts;
 mod settled;
 pub mod shells;
+pub mod snapshots;
 mod stock;
 mod tools;
 mod way;
@@ -73,6 +80,7 @@ use outputs::Outputs;
 pub use paths::Caller;
 use places::Places;
 pub use places::Terms;
+use provider::Provider;
 use shells::Painters;
 use stock::{Kind, Stock};
 pub use way::{ConnectError, Connection};
@@ -90,6 +98,9 @@ pub struct Settings {
     pub defaults: Defaults,
     /// How many bodies are there before anybody asks for a sandbox.
     pub prepared: usize,
+    /// Where to meet the supervisors of containers, which the spawner knows an engine for. Nothing: this
+    /// server makes no containers.
+    pub docker: Option<PathBuf>,
 }
 
 /// What a sandbox gets if nobody says otherwise.
@@ -141,7 +152,8 @@ pub struct Sandboxes {
 struct Shared {
     store: Store,
     images: Images,
-    machine: Machine,
+    machine: Arc<Machine>,
+    docker: Box<dyn Provider>,
     settings: Settings,
     tasks: Tasks,
     /// The tasks of those that have not come to their end.
@@ -191,10 +203,13 @@ impl Sandboxes {
     ) -> Result<Self, SandboxError> {
         let (living, is_littered) = (Mutex::default(), AtomicBool::new(false));
         let (outputs, ends) = Outputs::new();
+        let machine = Arc::new(machine);
+        let docker = provider::docker(&machine, &settings, &tasks);
         let shared = Arc::new(Shared {
             store,
             images,
             machine,
+            docker,
             settings,
             tasks,
             living,
@@ -222,8 +237,10 @@ impl Sandboxes {
             Actor::recover(&shared, sandbox);
         }
         shared.remove_unknown(&known).await;
+        snapshots::go_on(&shared).await?;
         shared.tasks.start("forgetting sandboxes", forgetting::keep(Arc::downgrade(&shared)));
         shared.tasks.start("stock of bodies", stock::keep(Arc::downgrade(&shared)));
+        shared.tasks.start("orphans of providers", orphans::clear(Arc::downgrade(&shared)));
         shared.tasks.start("outputs", outputs::keep(Arc::downgrade(&shared), ends));
         Ok(Self { shared })
     }
@@ -342,7 +359,7 @@ impl Sandboxes {
             sandbox
         } else {
             let sandbox = self.get(tenant, name).await?;
-            command::check(&sandbox, &spec, self.shared.machine.has_users())?;
+            command::check(&sandbox, &spec, self.shared.provider(&sandbox.spec).no_root())?;
             sandbox.id
         };
         let request = Request::StartExec { exec, spec, when_stopped };
@@ -549,7 +566,9 @@ impl Shared {
     async fn images_in_use(&self) -> Result<InUse, SandboxError> {
         let there = self.store.unfinished_sandboxes(&self.settings.node).await?;
         if there.damaged.is_empty() {
-            return Ok(materials::in_use(&there.sandboxes));
+            let mut in_use = materials::in_use(&there.sandboxes);
+            in_use.images.extend(snapshots::images_of(&self.store.ready_snapshots().await?));
+            return Ok(in_use);
         }
         let count = there.damaged.len();
         Err(SandboxError::Unavailable(format!(

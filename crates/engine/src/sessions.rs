@@ -24,6 +24,7 @@ use model::{
     life::Phase,
     scope::Scope,
     session::{Refusal, Request, Session, SessionEnd, State, Step, Verdict, decide},
+    spec::Provider,
     token::Generation,
 };
 use store::{Store, StoreError, sessions::Binding};
@@ -93,6 +94,8 @@ pub enum Which {
 pub struct Shown {
     pub session: Session,
     pub phase: Phase,
+    /// Where the sandbox runs.
+    pub provider: Provider,
     pub image: String,
     /// After which time of no use the sandbox goes to sleep.
     pub idle: Option<Duration>,
@@ -470,17 +473,18 @@ impl Shared {
         let here = self.known().get(&session.id).map(|held| (held.image.clone(), held.idle));
         if let Some((image, idle)) = here
             && let Some(phase) = self.sandboxes.look(&session.sandbox, |life| life.phase)
+            && let Some(provider) = self.sandboxes.provider(&session.sandbox)
         {
-            return Ok(Shown { session, phase, image, idle, terms });
+            return Ok(Shown { session, phase, provider, image, idle, terms });
         }
         let found = self.store().sandbox(&session.sandbox).await?;
         let Some(sandbox) = found else {
-            let (image, idle) = (String::new(), None);
-            return Ok(Shown { session, phase: Phase::Terminated, image, idle, terms });
+            let (phase, provider) = (Phase::Terminated, Provider::default());
+            return Ok(Shown { session, phase, provider, image: String::new(), idle: None, terms });
         };
         let idle = sandbox.spec.idle.map(|idle| idle.after);
-        let (phase, image) = (sandbox.life.phase, sandbox.spec.image);
-        Ok(Shown { session, phase, image, idle, terms })
+        let (phase, provider) = (sandbox.life.phase, sandbox.spec.provider);
+        Ok(Shown { session, phase, provider, image: sandbox.spec.image, idle, terms })
     }
 
     /// Stops the sandbox of a session that was released.

@@ -23,7 +23,10 @@ use std::os::fd::OwnedFd;
 
 use rustix::{
     io::Errno,
-    net::{RecvFlags, SendFlags},
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
+        socket_with,
+    },
     process::{Pid, WaitStatus},
 };
 
@@ -75,6 +78,10 @@ pub fn run(control: PacketSocket) {
                 Err(why) => Err(why),
             }
         }
+        Ok((Command::Contained(plan), fds)) => match sandbox::contain(&plan, fds) {
+            Ok(ready) => return sandbox::run(control, ready),
+            Err(broken) => Err(Report::Broken(broken)),
+        },
         Ok((Command::Furnish(_) | Command::Sandbox(_) | Command::Go { .. } | Command::Kill, _)) => {
             Err(Report::Broken(Broken::at(Step::Plan)(Errno::BADMSG)))
         }
@@ -85,6 +92,16 @@ pub fn run(control: PacketSocket) {
         let _ = report(&control, &why);
         wait_for_the_end(&control);
     }
+}
+
+/// Does the same for whoever listens at this path: so begins the init of a container, which nobody
+/// could give a socket.
+pub fn run_for(door: &str) -> Result<(), Errno> {
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    connect(&socket, &SocketAddrUnix::new(door)?)?;
+    run(PacketSocket::from_fd(socket));
+    Ok(())
 }
 
 /// Goes where a supervisor is, and becomes one when it is told of what.

@@ -37,6 +37,11 @@ pub enum SandboxOrder {
     OpenGranted { sandbox: String, path: String },
     /// Opens a file or folder for reading, with the rights of who asks.
     OpenPath { with: With, path: String },
+    /// Makes an init that runs in a container, and whose connection comes along, the supervisor of a
+    /// sandbox. Its first word there is a [`crate::wire::Report`]: ready or broken.
+    Contain(Box<ContainedSpec>),
+    /// Connects to the engine of containers that the operator has named, if he has.
+    ConnectEngine,
 }
 
 impl SandboxOrder {
@@ -52,6 +57,8 @@ impl SandboxOrder {
             Self::Grant { .. }
             | Self::OpenGranted { .. }
             | Self::OpenPath { .. }
+            | Self::Contain(_)
+            | Self::ConnectEngine
             | Self::Clear { .. }
             | Self::List => None,
         }
@@ -74,6 +81,14 @@ pub struct BodySpec {
     /// What it may write. It counts when its files are first made.
     pub disk: DiskLimit,
     pub paths: HostPaths,
+}
+
+/// What a sandbox is to be that runs in a container: root and limits are the container's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainedSpec {
+    pub sandbox: String,
+    pub secret: Secret,
+    pub max_open_files: u32,
 }
 
 /// What a sandbox has of the machine's paths, by what was granted to it.
@@ -130,6 +145,17 @@ pub struct SandboxPlan {
     pub copies: Vec<BringIn>,
 }
 
+/// Everything init needs to know to become the supervisor of a sandbox in a container. With it come
+/// the folder for output, the journal, and the socket to listen on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainedPlan {
+    pub sandbox: String,
+    pub secret: Secret,
+    pub rights: Rights,
+    /// The filter for the supervisor itself, which commands inherit below their own.
+    pub filter: Vec<u8>,
+}
+
 /// What the spawner answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SandboxAnswer {
@@ -155,6 +181,8 @@ pub enum SandboxAnswer {
     },
     /// The path is open, and comes along.
     Path,
+    /// The connection comes along.
+    Connected,
     NoPath(NoPath),
     /// It has no files: its volume cannot be made, opened or removed.
     NoVolume {

@@ -179,6 +179,11 @@ impl About {
     }
 }
 
+/// Returns the init program, for containers that others make.
+pub fn init_program() -> &'static [u8] {
+    init_image::INIT
+}
+
 impl Spawner {
     /// Prepares what all slots share. Whoever comes here without cgroups has chosen to: slots
     /// then have soft limits.

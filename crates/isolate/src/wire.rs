@@ -11,7 +11,7 @@ use crate::{
     paths::NoPath,
     plan::{Broken, Exit, Plan, Program, Rights, SlotSpec},
     posture::{Posture, Volumes},
-    sandbox::{RootPlan, SandboxAnswer, SandboxOrder, SandboxPlan},
+    sandbox::{ContainedPlan, RootPlan, SandboxAnswer, SandboxOrder, SandboxPlan},
 };
 
 const VERSION: u8 = 1;
@@ -145,6 +145,8 @@ pub enum Command {
     Furnish(RootPlan),
     /// Makes it the supervisor of a sandbox, after `Settle`.
     Sandbox(Box<SandboxPlan>),
+    /// Makes it the supervisor of the container that it was started in.
+    Contained(Box<ContainedPlan>),
     /// The request is on its way to the program; it may run this long. Without a cgroup init
     /// itself looks after the memory.
     Go {

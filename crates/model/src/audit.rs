@@ -26,6 +26,11 @@ pub enum Action {
     SandboxStop,
     SandboxResume,
     SandboxKill,
+    SandboxUpdate,
+    SnapshotCreate,
+    SnapshotDelete,
+    /// A URL that opens one port or one file of a sandbox was given out.
+    LinkMint,
     /// A request to the data plane that is none of those below: one that was refused, or one that an
     /// API key opened.
     Access,
@@ -37,7 +42,7 @@ pub enum Action {
 }
 
 impl Action {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 26] = [
         Self::KeyCreate,
         Self::KeyRevoke,
         Self::TokenMint,
@@ -55,6 +60,10 @@ impl Action {
         Self::SandboxStop,
         Self::SandboxResume,
         Self::SandboxKill,
+        Self::SandboxUpdate,
+        Self::SnapshotCreate,
+        Self::SnapshotDelete,
+        Self::LinkMint,
         Self::Access,
         Self::ExecStart,
         Self::ShellOpen,
@@ -81,6 +90,10 @@ impl Action {
             Self::SandboxStop => "sandbox.stop",
             Self::SandboxResume => "sandbox.resume",
             Self::SandboxKill => "sandbox.kill",
+            Self::SandboxUpdate => "sandbox.update",
+            Self::SnapshotCreate => "snapshot.create",
+            Self::SnapshotDelete => "snapshot.delete",
+            Self::LinkMint => "link.mint",
             Self::Access => "access",
             Self::ExecStart => "exec.start",
             Self::ShellOpen => "shell.open",

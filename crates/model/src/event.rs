@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    adjustment::Setting,
     exec::ExecEnd,
     ids::{ExecId, ShellName},
     image::UsedImages,
@@ -93,6 +94,8 @@ pub enum EventKind {
         name: String,
         message: String,
     },
+    /// Somebody changed these of its settings.
+    Adjusted(Vec<Setting>),
 }
 
 impl EventKind {
@@ -116,7 +119,8 @@ impl EventKind {
             | Self::Frozen(_)
             | Self::EndsSoon { .. }
             | Self::CompanionReady { .. }
-            | Self::CompanionFailed { .. } => false,
+            | Self::CompanionFailed { .. }
+            | Self::Adjusted(_) => false,
         }
     }
 }

@@ -23,6 +23,17 @@ pub enum IdError {
     NotAShell,
     #[error("a session is named `ssn_` and {RANDOM} lower-case letters and digits")]
     NotASession,
+    #[error("a snapshot is named `snap_` and {RANDOM} lower-case letters and digits")]
+    NotASnapshot,
+    #[error(
+        "the name of a snapshot has 1 to 128 letters, digits, `.`, `-` and `_`, begins with a letter or \
+         digit, and does not look like an id"
+    )]
+    SnapshotName,
+    #[error(
+        "a tag has 1 to 128 letters, digits, `.`, `-` and `_`, and begins with a letter, digit or `_`"
+    )]
+    Tag,
 }
 
 /// How many characters 128 random bits take.
@@ -78,6 +89,90 @@ impl FromStr for SessionId {
         let is_ours = random.len() == RANDOM && random.bytes().all(|byte| ALPHABET.contains(&byte));
         if is_ours { Ok(Self(text.to_owned())) } else { Err(IdError::NotASession) }
     }
+}
+
+/// Names a snapshot for ever. `snap_…`
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SnapshotId(String);
+
+impl SnapshotId {
+    pub fn from_random(random: [u8; 16]) -> Self {
+        Self(format!("snap_{}", spell(random)))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SnapshotId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let random = text.strip_prefix("snap_").ok_or(IdError::NotASnapshot)?;
+        let is_ours = random.len() == RANDOM && random.bytes().all(|byte| ALPHABET.contains(&byte));
+        if is_ours { Ok(Self(text.to_owned())) } else { Err(IdError::NotASnapshot) }
+    }
+}
+
+/// A tenant's own name of snapshots, which tags tell apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SnapshotName(String);
+
+impl SnapshotName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SnapshotName {
+    type Err = IdError;
+
+    /// Refuses what is an id: one text must not name two snapshots.
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        let holds = begins && text.len() <= 128 && text.bytes().all(is_in_reference);
+        if holds && SnapshotId::from_str(text).is_err() {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(IdError::SnapshotName)
+        }
+    }
+}
+
+/// Tells snapshots of one name apart. It can be moved from one to another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Tag(String);
+
+impl Tag {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The tag of those who name none.
+impl Default for Tag {
+    fn default() -> Self {
+        Self("latest".to_owned())
+    }
+}
+
+impl FromStr for Tag {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let first = text.bytes().next();
+        let begins = first.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let holds = begins && text.len() <= 128 && text.bytes().all(is_in_reference);
+        if holds { Ok(Self(text.to_owned())) } else { Err(IdError::Tag) }
+    }
+}
+
+fn is_in_reference(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_')
 }
 
 /// A caller's own name of a sandbox, unique in its tenant for ever.
@@ -217,7 +312,18 @@ macro_rules! text_conversions {
     )*};
 }
 
-text_conversions!(SandboxId, SessionId, Alias, ExecId, ShellName, Tenant, NodeId);
+text_conversions!(
+    SandboxId,
+    SessionId,
+    SnapshotId,
+    SnapshotName,
+    Tag,
+    Alias,
+    ExecId,
+    ShellName,
+    Tenant,
+    NodeId
+);
 
 /// `^[a-zA-Z0-9][a-zA-Z0-9_-]{2,198}[a-zA-Z0-9]$`
 fn check_form(text: &str) -> Result<(), IdError> {
@@ -280,6 +386,24 @@ mod tests {
             assert_eq!(bad.parse::<ShellName>(), Err(IdError::NotAShell), "{bad:?}");
         }
         assert_eq!(ShellName::default().as_str().parse(), Ok(ShellName::default()));
+    }
+
+    #[test]
+    fn snapshots_have_plain_names_and_tags_and_no_name_is_an_id() {
+        let longest = "a".repeat(128);
+        for good in ["a", "0", "my-snap_1.2", longest.as_str()] {
+            assert_eq!(good.parse::<SnapshotName>().map(String::from), Ok(good.to_owned()));
+            assert_eq!(good.parse::<Tag>().map(String::from), Ok(good.to_owned()));
+        }
+        let too_long = "a".repeat(129);
+        for bad in ["", "a:b", "a/b", "-a", ".a", "é", "a b", "a\0", too_long.as_str()] {
+            assert_eq!(bad.parse::<SnapshotName>(), Err(IdError::SnapshotName), "{bad:?}");
+            assert_eq!(bad.parse::<Tag>(), Err(IdError::Tag), "{bad:?}");
+        }
+        assert_eq!("_a".parse::<Tag>().map(String::from), Ok("_a".to_owned()));
+        let id = SnapshotId::from_random([3; 16]);
+        assert_eq!(id.as_str().parse::<SnapshotName>(), Err(IdError::SnapshotName));
+        assert_eq!(id.as_str().parse::<SnapshotId>(), Ok(id));
     }
 
     #[test]

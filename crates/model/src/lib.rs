@@ -4,6 +4,7 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod actor;
+pub mod adjustment;
 pub mod admission;
 pub mod audit;
 pub mod capability;
@@ -17,6 +18,7 @@ pub mod image;
 pub mod lease;
 pub mod life;
 pub mod limits;
+pub mod listing;
 pub mod outputs;
 pub mod path;
 pub mod policy;
@@ -26,6 +28,7 @@ pub mod revocation;
 pub mod sandbox;
 pub mod scope;
 pub mod session;
+pub mod snapshot;
 pub mod spec;
 pub mod token;
 pub mod transition;

@@ -117,7 +117,8 @@ impl Phase {
             | EventKind::EndsSoon { .. }
             | EventKind::ExecEnded { .. }
             | EventKind::CompanionReady { .. }
-            | EventKind::CompanionFailed { .. } => self,
+            | EventKind::CompanionFailed { .. }
+            | EventKind::Adjusted(_) => self,
         }
     }
 }
@@ -131,6 +132,8 @@ pub enum SuspendReason {
     Idle,
     /// Its binding was released; it is kept for a grace period.
     Released,
+    /// Its provider ended its processes and kept its files.
+    ProviderStopped,
 }
 
 /// Why a sandbox came to its end. Stays readable after it.
@@ -174,6 +177,8 @@ pub enum FailureCause {
     NodeLost,
     /// The node has no room for its files.
     DiskFull,
+    /// Its provider has it no more.
+    ProviderLost,
 }
 
 /// The state of a sandbox as of [`Life::sequence`].
@@ -204,6 +209,9 @@ pub struct Life {
     /// What was told of each companion since the sandbox was last started.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub companions: BTreeMap<String, CompanionState>,
+    /// When its settings were last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adjusted_at: Option<Timestamp>,
 }
 
 /// What a companion has come to.
@@ -255,6 +263,7 @@ impl Life {
             end: None,
             images: UsedImages::new(),
             companions: BTreeMap::new(),
+            adjusted_at: None,
         }
     }
 
@@ -323,6 +332,7 @@ impl Life {
                 self.companions.insert(name.clone(), CompanionState::Failed);
             }
             EventKind::Accepted | EventKind::ResumeAccepted => self.companions.clear(),
+            EventKind::Adjusted(_) => self.adjusted_at = Some(at),
             EventKind::BecameIdle | EventKind::EndsSoon { .. } => {}
         }
     }

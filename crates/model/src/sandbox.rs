@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    adjustment::Adjustment,
     ids::{Alias, ExecId, NodeId, SandboxId, ShellName, Tenant},
     life::{EndCause, Life, Phase, SuspendReason},
     spec::{ExecSpec, SandboxSpec},
@@ -35,6 +36,7 @@ pub enum Request {
         when_stopped: WhenStopped,
     },
     CancelExec(ExecId),
+    Adjust(Box<Adjustment>),
     /// A call of the data plane, or an attached client.
     Use(WhenStopped),
 }
@@ -118,6 +120,7 @@ impl Life {
             | Request::Thaw
             | Request::StartExec { .. }
             | Request::CancelExec(_)
+            | Request::Adjust(_)
             | Request::Use(_) => self.phase.decide(request),
         }
     }
@@ -195,6 +198,13 @@ impl Phase {
                 | Deleting,
             ) => Ok(Do),
             (Request::CancelExec(_), Terminated) => Err(Refusal::Gone),
+
+            // Settings are of no interest to what runs; whoever has failed may be called otherwise.
+            (
+                Request::Adjust(_),
+                Provisioning | Active | Idle | Frozen | Stopping | Stopped | Resuming | Failed,
+            ) => Ok(Do),
+            (Request::Adjust(_), Deleting | Terminated) => Err(Refusal::Gone),
 
             (
                 Request::Stop(_)

@@ -1,11 +1,14 @@
-//! What a caller asks a sandbox or an exec to be, after every field was checked. Never changed
-//! once accepted.
+//! What a caller asks a sandbox or an exec to be, after every field was checked. Once accepted, that of
+//! an exec is never changed, and that of a sandbox only by an [`crate::adjustment::Adjustment`].
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ids::ShellName, units::ByteSize};
+use crate::{
+    ids::{ShellName, SnapshotId},
+    units::ByteSize,
+};
 
 /// Names and values; the values are the user's secrets.
 pub type Variables = BTreeMap<String, String>;
@@ -14,6 +17,8 @@ pub type Variables = BTreeMap<String, String>;
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SandboxSpec {
+    #[serde(skip_serializing_if = "Provider::is_local")]
+    pub provider: Provider,
     pub image: String,
     pub labels: BTreeMap<String, String>,
     pub env: Variables,
@@ -27,12 +32,86 @@ pub struct SandboxSpec {
     pub resources: Resources,
     /// `None` means that the sandbox never ends by being idle.
     pub idle: Option<Idle>,
+    /// `None` is the operator's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_stopped: Option<KeepStopped>,
+    #[serde(skip_serializing_if = "RunAs::is_usual")]
+    pub run: RunAs,
+    /// The snapshot that image and defaults were taken from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotId>,
+    /// Who asked for it, as the audit log writes it, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<String>,
+    /// Who adjusted it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updated_by: Option<String>,
+}
+
+/// How commands are run that do not say it themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunAs {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+}
+
+impl RunAs {
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How long a sandbox is kept after it has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeepStopped {
+    Forever,
+    For(Duration),
+}
+
+/// Where a sandbox runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provider {
+    /// The server's own engine.
+    #[default]
+    Local,
+    /// Containers of a Docker engine on the same machine.
+    Docker,
+}
+
+impl Provider {
+    pub const ALL: [Self; 2] = [Self::Local, Self::Docker];
+
+    /// Returns the name that is shown and that callers choose it by.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Docker => "docker",
+        }
+    }
+
+    /// Returns the provider that a caller would rather have. One that nobody here knows is a wish that
+    /// cannot be granted, as is none.
+    pub fn preferred(name: &str) -> Self {
+        let named = Self::ALL.into_iter().find(|provider| provider.name() == name);
+        named.unwrap_or_default()
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+    fn is_local(&self) -> bool {
+        *self == Self::Local
+    }
 }
 
 /// Env is the user's secret: it never appears in a log line.
 impl fmt::Debug for SandboxSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SandboxSpec")
+            .field("provider", &self.provider)
             .field("image", &self.image)
             .field("labels", &self.labels)
             .field("resources", &self.resources)
@@ -144,7 +223,11 @@ pub enum Suspend {
 #[serde(default)]
 pub struct ExecSpec {
     pub command: Vec<String>,
+    /// Empty: where the sandbox's commands are run.
     pub working_directory: String,
+    /// Where it is run if neither it nor its sandbox says.
+    #[serde(skip_serializing_if = "ElseIn::is_workspace")]
+    pub else_in: ElseIn,
     pub env: Variables,
     pub user: Option<String>,
     #[serde(skip_serializing_if = "Input::is_open")]
@@ -166,6 +249,22 @@ pub struct ExecSpec {
     /// With one it is a shell, which others find by this name while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shell: Option<ShellName>,
+}
+
+/// Where commands are run of which nobody says it. The surface's contract says which.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ElseIn {
+    #[default]
+    Workspace,
+    Home,
+}
+
+impl ElseIn {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+    fn is_workspace(&self) -> bool {
+        *self == Self::Workspace
+    }
 }
 
 /// What becomes of a command when there is no more room for its output.
@@ -247,6 +346,15 @@ impl fmt::Debug for ExecSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_provider_that_nobody_knows_is_a_wish_and_no_more() {
+        let rows = [("docker", Provider::Docker), ("local", Provider::Local)];
+        let others = ["auto", "", "Docker", "langsmith"].map(|name| (name, Provider::Local));
+        for (name, expected) in rows.into_iter().chain(others) {
+            assert_eq!(Provider::preferred(name), expected, "{name}");
+        }
+    }
 
     #[test]
     fn a_terminal_has_at_least_one_character_and_a_shells_no_more_than_is_kept() {

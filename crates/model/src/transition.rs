@@ -3,6 +3,7 @@
 //! piece, and the only way to a new state.
 
 use crate::{
+    adjustment::Adjusted,
     event::{Event, EventKind, Sequence},
     exec::{Exec, ExecEnd, ExecLife, ExecState, Loss},
     execution::Exit,
@@ -31,6 +32,7 @@ pub struct Transition {
     events: Vec<Event>,
     started: Option<Exec>,
     ended: Vec<(ExecId, ExecLife)>,
+    adjusted: Option<Box<Adjusted>>,
 }
 
 /// What a request that is not refused comes to.
@@ -173,6 +175,11 @@ impl Transition {
     pub fn ended(&self) -> &[(ExecId, ExecLife)] {
         &self.ended
     }
+
+    /// Returns what the sandbox is called and asked to be from now on, if that changes.
+    pub fn adjusted(&self) -> Option<&Adjusted> {
+        self.adjusted.as_deref()
+    }
 }
 
 impl Sandbox {
@@ -195,6 +202,14 @@ impl Sandbox {
             Request::Delete(cause) => draft.push(EventKind::DeleteRequested(cause)),
             Request::Use(_) => draft.push(EventKind::BecameActive),
             Request::CancelExec(exec) => draft.end(exec, ExecEnd::Cancelled),
+            Request::Adjust(adjustment) => match adjustment.applied_to(self) {
+                None => return Answer::AlreadySo,
+                Some((adjusted, changed)) => {
+                    let mut draft = draft.push(EventKind::Adjusted(changed));
+                    draft.adjusted = Some(Box::new(adjusted));
+                    draft
+                }
+            },
             Request::StartExec { exec, spec, when_stopped: _ } => {
                 let shell = spec.shell.clone();
                 let mut draft = draft.push(EventKind::ExecStarted { exec: exec.clone(), shell });
@@ -260,7 +275,13 @@ impl Sandbox {
     /// Returns the sandbox after a step of its own.
     #[must_use]
     pub fn after(self, transition: &Transition) -> Self {
-        Self { life: transition.life.clone(), ..self }
+        let life = transition.life.clone();
+        match transition.adjusted() {
+            None => Self { life, ..self },
+            Some(Adjusted { alias, spec }) => {
+                Self { life, alias: alias.clone(), spec: spec.clone(), ..self }
+            }
+        }
     }
 }
 
@@ -320,7 +341,8 @@ const fn loss(cause: FailureCause) -> Loss {
         | FailureCause::OutOfMemory
         | FailureCause::SandboxLost
         | FailureCause::NodeLost
-        | FailureCause::DiskFull => Loss::SandboxFailed,
+        | FailureCause::DiskFull
+        | FailureCause::ProviderLost => Loss::SandboxFailed,
     }
 }
 
@@ -333,12 +355,14 @@ struct Draft<'a> {
     events: Vec<Event>,
     started: Option<Exec>,
     ended: Vec<(ExecId, ExecLife)>,
+    adjusted: Option<Box<Adjusted>>,
 }
 
 impl<'a> Draft<'a> {
     fn new(sandbox: &'a Sandbox, at: Timestamp) -> Self {
         let life = sandbox.life.clone();
-        Self { sandbox, at, life, events: Vec::new(), started: None, ended: Vec::new() }
+        let (events, ended) = (Vec::new(), Vec::new());
+        Self { sandbox, at, life, events, started: None, ended, adjusted: None }
     }
 
     fn push(mut self, kind: EventKind) -> Self {
@@ -381,6 +405,7 @@ impl<'a> Draft<'a> {
             events: self.events,
             started: self.started,
             ended: self.ended,
+            adjusted: self.adjusted,
         }
     }
 }

@@ -5,9 +5,10 @@ use std::time::SystemTime;
 use model::{
     audit::Entry,
     event::Sequence,
-    ids::SandboxId,
+    ids::{SandboxId, SnapshotId, Tenant},
     life::Phase,
     revocation::Revocation as TokenRevocation,
+    snapshot::SnapshotState,
     token::Epoch,
     transition::{Creation, Transition},
     units::Timestamp,
@@ -18,6 +19,7 @@ use crate::{
     StoreError,
     keys::{ApiKey, KeyHash, KeyId, Revocation},
     sessions::Binding,
+    snapshots::NewSnapshot,
     tokens::OpaqueToken,
 };
 
@@ -43,6 +45,9 @@ pub(crate) enum Command {
     RevokeTokens(Box<TokenRevocation>, Timestamp, Reply<()>),
     KeepToken(Box<OpaqueToken>, Timestamp, Reply<()>),
     Record(Vec<Entry>, Reply<()>),
+    CreateSnapshot(Box<NewSnapshot>, Reply<()>),
+    SettleSnapshot(SnapshotId, SnapshotState, Timestamp, Reply<()>),
+    DeleteSnapshot(Tenant, SnapshotId, Reply<()>),
     Close(oneshot::Sender<()>),
 }
 
@@ -54,6 +59,7 @@ impl Command {
             Self::CreateKey(..)
             | Self::CreateSandbox(..)
             | Self::KeepToken(..)
+            | Self::CreateSnapshot(..)
             | Self::Record(..) => true,
             Self::Change(transition, _) => {
                 transition.started().is_some() || transition.life().phase == Phase::Resuming
@@ -65,6 +71,8 @@ impl Command {
             | Self::Purge(..)
             | Self::RotateKey(..)
             | Self::RevokeTokens(..)
+            | Self::SettleSnapshot(..)
+            | Self::DeleteSnapshot(..)
             | Self::Close(_) => false,
         }
     }
@@ -152,6 +160,27 @@ impl Commands {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         self.ask(|reply| Command::KeepToken(Box::new(token), now, reply)).await
+    }
+
+    pub(crate) async fn create_snapshot(&self, new: NewSnapshot) -> Result<(), StoreError> {
+        self.ask(|reply| Command::CreateSnapshot(Box::new(new), reply)).await
+    }
+
+    pub(crate) async fn settle_snapshot(
+        &self,
+        id: SnapshotId,
+        state: SnapshotState,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.ask(|reply| Command::SettleSnapshot(id, state, at, reply)).await
+    }
+
+    pub(crate) async fn delete_snapshot(
+        &self,
+        tenant: Tenant,
+        id: SnapshotId,
+    ) -> Result<(), StoreError> {
+        self.ask(|reply| Command::DeleteSnapshot(tenant, id, reply)).await
     }
 
     pub(crate) async fn close(&self) {

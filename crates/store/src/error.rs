@@ -37,6 +37,8 @@ pub enum StoreError {
     ReadOnly { report: String },
     #[error("{what} exists already")]
     Conflict { what: &'static str },
+    #[error("there are {most} {what} already, and there is no room for another: delete one first")]
+    TooMany { what: &'static str, most: u32 },
     #[error("{what} does not exist")]
     NotFound { what: &'static str },
     /// Somebody else changed it first. Decide again from what it is now.

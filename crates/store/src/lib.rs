@@ -10,6 +10,7 @@ mod postgres;
 mod row;
 pub mod sandboxes;
 pub mod sessions;
+pub mod snapshots;
 mod sqlite;
 #[cfg(test)]
 mod suite;
@@ -21,11 +22,12 @@ use std::{path::Path, time::SystemTime};
 use model::{
     audit::Entry,
     event::Sequence,
-    ids::{ExecId, NodeId, SandboxId, SessionId, Tenant},
+    ids::{ExecId, NodeId, SandboxId, SessionId, SnapshotId, Tenant},
     revocation::{Revocation as TokenRevocation, Standing},
     sandbox::Sandbox,
     scope::Scope,
     session::Session,
+    snapshot::{Snapshot, SnapshotRef, SnapshotState},
     token::Epoch,
     transition::{Creation, Transition},
     units::Timestamp,
@@ -37,6 +39,7 @@ use self::{
     keys::{ApiKey, KeyHash, KeyId, Revocation},
     sandboxes::{Events, ExecAt, Filter, Health, Page},
     sessions::{Binding, KeyName},
+    snapshots::{NewSnapshot, Tagged},
     tokens::{Changes, OpaqueToken},
     watch::Watch,
 };
@@ -290,6 +293,57 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<SandboxId>, StoreError> {
         backend!(self, backend => backend.commands().purge(ended_before, limit).await)
+    }
+
+    /// Keeps a new snapshot under its name and tag. If its tag must be free and is not, the answer is
+    /// [`StoreError::Conflict`]; if its tenant has as many as it may, [`StoreError::TooMany`].
+    pub async fn create_snapshot(&self, new: NewSnapshot) -> Result<(), StoreError> {
+        backend!(self, backend => backend.commands().create_snapshot(new).await)
+    }
+
+    /// Keeps what became of a snapshot whose image was on its way. One that is settled or gone stays so.
+    pub async fn settle_snapshot(
+        &self,
+        id: &SnapshotId,
+        state: SnapshotState,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        backend!(self, backend => backend.commands().settle_snapshot(id.clone(), state, at).await)
+    }
+
+    /// Deletes a snapshot of this tenant. Its tags lead nowhere any more.
+    pub async fn delete_snapshot(
+        &self,
+        tenant: &Tenant,
+        id: &SnapshotId,
+    ) -> Result<(), StoreError> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        backend!(self, backend => backend.commands().delete_snapshot(tenant, id).await)
+    }
+
+    /// Returns the snapshots of a tenant, newest first.
+    pub async fn snapshots(&self, tenant: &Tenant) -> Result<Vec<Tagged>, StoreError> {
+        backend!(self, backend => backend.snapshots(tenant.clone()).await)
+    }
+
+    /// Returns the snapshot of this tenant that is meant.
+    pub async fn find_snapshot(
+        &self,
+        tenant: &Tenant,
+        reference: &SnapshotRef,
+    ) -> Result<Option<Tagged>, StoreError> {
+        let (tenant, reference) = (tenant.clone(), reference.clone());
+        backend!(self, backend => backend.find_snapshot(tenant, reference).await)
+    }
+
+    /// Returns the snapshots whose images a node is bringing here.
+    pub async fn snapshots_to_build(&self, node: &NodeId) -> Result<Vec<Snapshot>, StoreError> {
+        backend!(self, backend => backend.snapshots_to_build(node.clone()).await)
+    }
+
+    /// Returns the snapshots of all tenants that sandboxes can be made from.
+    pub async fn ready_snapshots(&self) -> Result<Vec<Snapshot>, StoreError> {
+        backend!(self, backend => backend.ready_snapshots().await)
     }
 
     /// Raises the epoch of a sandbox's key, and returns it. Its opaque tokens are forgotten.

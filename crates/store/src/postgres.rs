@@ -4,6 +4,7 @@
 //! connection of their own. All connections live on one thread with its own runtime, so that they
 //! end with the store, whatever runtime the callers use.
 
+mod adjustments;
 mod audit;
 mod batch;
 mod bindings;
@@ -14,6 +15,7 @@ mod retention;
 mod schema;
 mod session;
 mod sessions;
+mod snapshots;
 mod tokens;
 mod writer;
 
@@ -26,6 +28,7 @@ use model::{
     sandbox::Sandbox,
     scope::Scope,
     session::Session,
+    snapshot::{Snapshot, SnapshotRef},
     units::Timestamp,
 };
 use tokio::{
@@ -42,6 +45,7 @@ use crate::{
     keys::{ApiKey, KeyHash},
     sandboxes::{Events, ExecAt, Filter, Health, Page},
     sessions::KeyName,
+    snapshots::Tagged,
     tokens::{Changes, Followers, OpaqueToken},
     watch::{Wakeups, Watch},
 };
@@ -224,6 +228,29 @@ impl Postgres {
         now: Timestamp,
     ) -> Result<Option<([u8; 32], SessionId)>, StoreError> {
         ask!(self, session => sessions::used_key(session, &name, now))
+    }
+
+    pub(crate) async fn snapshots(&self, tenant: Tenant) -> Result<Vec<Tagged>, StoreError> {
+        ask!(self, session => snapshots::all(session, &tenant))
+    }
+
+    pub(crate) async fn find_snapshot(
+        &self,
+        tenant: Tenant,
+        reference: SnapshotRef,
+    ) -> Result<Option<Tagged>, StoreError> {
+        ask!(self, session => snapshots::find(session, &tenant, &reference))
+    }
+
+    pub(crate) async fn snapshots_to_build(
+        &self,
+        node: NodeId,
+    ) -> Result<Vec<Snapshot>, StoreError> {
+        ask!(self, session => snapshots::to_build(session, &node))
+    }
+
+    pub(crate) async fn ready_snapshots(&self) -> Result<Vec<Snapshot>, StoreError> {
+        ask!(self, session => snapshots::ready(session))
     }
 
     pub(crate) async fn audit(&self, part: Part) -> Result<Vec<Record>, StoreError> {

@@ -4,7 +4,7 @@
 use model::{
     event::{Event, Sequence},
     exec::{Exec, ExecLife, ExecState},
-    ids::{ExecId, SandboxId, Tenant},
+    ids::{Alias, ExecId, SandboxId, Tenant},
     life::Life,
     sandbox::Sandbox,
     spec::{ExecSpec, SandboxSpec},
@@ -52,6 +52,11 @@ impl Head {
             checksum: 0,
         };
         head.with_life(&sandbox.life)
+    }
+
+    /// Returns the row under another alias; to be sealed by what follows.
+    pub(crate) fn with_alias(self, alias: Option<&Alias>) -> Self {
+        Self { alias: alias.map(ToString::to_string), ..self }
     }
 
     /// Returns the row after a step in its life.

@@ -11,6 +11,7 @@ mod reserve;
 mod sandboxes;
 mod schema;
 mod sessions;
+mod snapshots;
 mod tokens;
 
 use std::{fs::OpenOptions, io, os::unix::fs::OpenOptionsExt as _, path::Path, thread};
@@ -450,6 +451,15 @@ impl Batch {
             Command::KeepToken(token, now, reply) => {
                 self.hold(reply, tokens::keep(transaction, &token, now))
             }
+            Command::CreateSnapshot(new, reply) => {
+                self.hold(reply, snapshots::create(transaction, &new))
+            }
+            Command::SettleSnapshot(id, state, at, reply) => {
+                self.hold(reply, snapshots::settle(transaction, &id, state, at))
+            }
+            Command::DeleteSnapshot(tenant, id, reply) => {
+                self.hold(reply, snapshots::delete(transaction, &tenant, &id))
+            }
             Command::Close(reply) => {
                 self.close = Some(reply);
                 Ok(())
@@ -474,6 +484,7 @@ impl Batch {
             Ok(_)
             | Err(
                 StoreError::Conflict { .. }
+                | StoreError::TooMany { .. }
                 | StoreError::NotFound { .. }
                 | StoreError::Stale { .. }
                 | StoreError::Bound { .. }
@@ -507,6 +518,9 @@ impl Batch {
             | Command::ForgetKeys(_, reply)
             | Command::Trim(_, _, reply)
             | Command::RevokeTokens(_, _, reply)
+            | Command::CreateSnapshot(_, reply)
+            | Command::SettleSnapshot(_, _, _, reply)
+            | Command::DeleteSnapshot(_, _, reply)
             | Command::KeepToken(_, _, reply) => held(reply),
             Command::RotateKey(_, reply) => held(reply),
             Command::RevokeKey(_, _, _, reply) => held(reply),

@@ -7,6 +7,7 @@ mod kinds;
 mod sandboxes;
 mod server;
 pub(crate) mod sessions;
+mod snapshots;
 mod together;
 mod tokens;
 
@@ -130,6 +131,13 @@ promises! {
         racing_callers_give_a_scope_one_session,
         racing_changes_of_a_scope_follow_each_other,
         sessions_are_forgotten_with_their_sandbox;
+    snapshots: a_snapshot_is_found_by_its_id_its_name_and_its_tags_in_its_tenant_alone,
+        a_tag_moves_to_the_newest_unless_it_must_be_free,
+        a_snapshot_is_settled_once,
+        a_tenant_has_no_more_snapshots_than_it_may,
+        a_damaged_snapshot_is_told,
+        nobody_gets_the_name_that_another_sandbox_had,
+        an_adjusted_sandbox_is_found_as_it_is_now;
     together: a_watcher_is_waked_when_there_is_something_to_read,
         a_watcher_never_reads_a_state_older_than_an_event,
         forgetting_never_makes_a_hole,
@@ -195,6 +203,8 @@ fn every_call_can_move_between_threads() {
         check(store.trim_events(&sandbox.id, first));
         check(store.keys());
         check(store.rotate_key(&sandbox.id));
+        check(store.snapshots(&sandbox.tenant));
+        check(store.ready_snapshots());
         check(store.standing(&sandbox.id));
         check(store.standings());
         check(store.close());

@@ -123,6 +123,7 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
         folder,
         daemon: None,
         door: inherited_door(),
+        engine: None,
     });
     let volumes = sandboxes.as_ref().and_then(|sandboxes| {
         let data = sandboxes.folder.parent()?.to_owned();

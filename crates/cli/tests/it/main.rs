@@ -9,6 +9,7 @@ mod faults;
 mod images;
 mod keeper;
 mod key;
+mod mcp;
 mod pty;
 mod run;
 mod sandboxes;

@@ -1,5 +1,7 @@
 //! The right to use a sandbox: how it is shown, what it holds, when it ends.
 
+mod link;
+
 use std::{
     future,
     sync::Arc,
@@ -30,8 +32,9 @@ use crate::{
     clock,
     http::{App, problem::ApiError, request},
     to_wire,
-    tokens::{FindError, Held, Tokens},
+    tokens::{FindError, Held, Tokens, link::Download},
 };
+use link::{LINK, Link};
 
 /// How long before the end of a token a stream is warned.
 const WARNING: Duration = Duration::from_mins(1);
@@ -63,6 +66,7 @@ enum Proof {
         over: Option<watch::Receiver<bool>>,
     },
     Key(Caller),
+    Link(Box<Link>),
 }
 
 /// Why a right is not there any more.
@@ -96,6 +100,7 @@ impl Access {
         match &self.0.proof {
             Proof::Token { held, .. } => &held.claims().key,
             Proof::Key(caller) => &caller.key_id().0,
+            Proof::Link(_) => LINK,
         }
     }
 
@@ -104,6 +109,15 @@ impl Access {
         match &self.0.proof {
             Proof::Token { held, .. } => &held.claims().id,
             Proof::Key(caller) => &caller.key_id().0,
+            Proof::Link(_) => LINK,
+        }
+    }
+
+    /// Returns the file that it is for, if it is for one alone.
+    pub(super) fn download(&self) -> Option<&Download> {
+        match &self.0.proof {
+            Proof::Link(link) => link.download.as_ref(),
+            Proof::Token { .. } | Proof::Key(_) => None,
         }
     }
 
@@ -123,7 +137,7 @@ impl Access {
             Proof::Token { held, .. } => {
                 (Some(held.claims().id.clone()), held.claims().thread.clone())
             }
-            Proof::Key(_) => (None, None),
+            Proof::Key(_) | Proof::Link(_) => (None, None),
         };
         Entry {
             request: right.request.clone(),
@@ -137,9 +151,9 @@ impl Access {
         }
     }
 
-    /// Tells whether it was shown by a key, which every use of is recorded.
+    /// Tells whether it was shown by a key or a link, which every use of is recorded.
     pub(super) fn is_by_key(&self) -> bool {
-        matches!(self.0.proof, Proof::Key(_))
+        matches!(self.0.proof, Proof::Key(_) | Proof::Link(_))
     }
 
     pub fn capabilities(&self) -> Capabilities {
@@ -164,6 +178,7 @@ impl Access {
         match &self.0.proof {
             Proof::Token { held, .. } => Some(held.expires_at().into()),
             Proof::Key(_) => None,
+            Proof::Link(link) => link.until.map(SystemTime::from),
         }
     }
 
@@ -171,7 +186,7 @@ impl Access {
     pub(crate) fn token(&self) -> Option<&Held> {
         match &self.0.proof {
             Proof::Token { held, .. } => Some(held),
-            Proof::Key(_) => None,
+            Proof::Key(_) | Proof::Link(_) => None,
         }
     }
 
@@ -189,14 +204,20 @@ impl Access {
     /// Returns when a stream must be cut.
     pub async fn until_ended(&self) -> Ended {
         let expired = async {
-            match self.token() {
-                Some(held) => clock::until(|| held.expires_at().plus(LEEWAY)).await,
-                None => future::pending().await,
+            match &self.0.proof {
+                Proof::Token { held, .. } => {
+                    clock::until(|| held.expires_at().plus(LEEWAY)).await;
+                }
+                Proof::Link(link) if link.until.is_some() => {
+                    clock::until(|| link.until.unwrap_or_default()).await;
+                }
+                Proof::Key(_) | Proof::Link(_) => future::pending().await,
             }
         };
         let revoked = async {
             match &self.0.proof {
                 Proof::Key(caller) => turned(caller.revoked()).await,
+                Proof::Link(link) => link.tokens.until_rotated(&self.0.sandbox, link.epoch).await,
                 Proof::Token { held, over } => {
                     select! {
                         () = held.until_revoked() => {}
@@ -400,8 +421,18 @@ impl Plane {
                 .note(denied(audit::entry(Action::Access, Outcome::Denied), &Refusal::Invalid));
             Refusal::Invalid
         })?;
-        let actor = caller.actor().clone();
         caller.spend().map_err(Refusal::TooFast)?;
+        self.by_caller(caller, sandbox, needed).await
+    }
+
+    /// Checks the holder of a key, whose request was counted already.
+    pub(crate) async fn by_caller(
+        &self,
+        caller: Caller,
+        sandbox: Option<&SandboxId>,
+        needed: Option<Capability>,
+    ) -> Result<Access, Refusal> {
+        let actor = caller.actor().clone();
         let capabilities = caller.policy().bound(caller.role(), actor.kind, actor.kind);
         let checked = self.check_key(&caller, capabilities, sandbox, needed).await;
         let (sandbox, tenant) = checked.inspect_err(|refusal| {

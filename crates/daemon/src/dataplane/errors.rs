@@ -27,10 +27,12 @@ pub(super) fn code(error: &SandboxError) -> ErrorCode {
         SandboxError::NotFound
         | SandboxError::ExecNotFound
         | SandboxError::ShellNotFound
+        | SandboxError::SnapshotNotFound
         | SandboxError::Refused(Refusal::Gone) => ErrorCode::NotFound,
-        SandboxError::AlreadyExists | SandboxError::ExecExists | SandboxError::ExecEnded => {
-            ErrorCode::Conflict
-        }
+        SandboxError::AlreadyExists
+        | SandboxError::SnapshotExists
+        | SandboxError::ExecExists
+        | SandboxError::ExecEnded => ErrorCode::Conflict,
         SandboxError::Refused(Refusal::NotYet(_)) => ErrorCode::SandboxStarting,
         SandboxError::Refused(
             Refusal::WrongPhase(_)
@@ -41,11 +43,12 @@ pub(super) fn code(error: &SandboxError) -> ErrorCode {
         ) => ErrorCode::SandboxNotReady,
         SandboxError::OutputGone => ErrorCode::OutputGone,
         SandboxError::OutOfRange { .. } => ErrorCode::RangeNotSatisfiable,
-        SandboxError::Invalid(_) => ErrorCode::InvalidRequest,
-        SandboxError::Quota(_) => ErrorCode::RateLimited,
+        SandboxError::Invalid(_) | SandboxError::Snapshot(_) => ErrorCode::InvalidRequest,
+        SandboxError::Quota(_) | SandboxError::TooMany(_) => ErrorCode::RateLimited,
         SandboxError::Unavailable(_) | SandboxError::Refused(Refusal::TooManyShells) => {
             ErrorCode::Unavailable
         }
+        SandboxError::Provider(_) => ErrorCode::ProviderUnavailable,
         SandboxError::Image(_) | SandboxError::BrokenOff | SandboxError::Store(_) => {
             ErrorCode::InternalError
         }

@@ -6,7 +6,7 @@
 mod docs;
 mod events;
 pub(super) mod from_wire;
-mod once;
+pub(crate) mod once;
 mod socket;
 pub(super) mod to_wire;
 

@@ -6,11 +6,12 @@ mod download;
 mod errors;
 mod multipart;
 mod place;
-mod search;
+pub(crate) mod search;
 mod shown;
-mod tree;
+pub(crate) mod tree;
 mod upload;
 mod watch;
+pub(crate) mod whole;
 
 use axum::http::Uri;
 use engine::sandboxes::files::Files;
@@ -25,7 +26,7 @@ use errors::reading;
 
 pub(super) fn routes() -> Routes {
     use Method::{Delete, Get, Post, Put};
-    use Spelling::{Endpoint, LangSmith, Session};
+    use Spelling::{Endpoint, LangSmith, Link, Session};
     let reads = |spelling, method, path| Route {
         spelling,
         method,
@@ -55,6 +56,7 @@ pub(super) fn routes() -> Routes {
         .with(reads(Session, Get, "/files/watch"), docs::watch(), watch::watch)
         .with(takes(LangSmith, Post, "/upload"), docs::write(), upload::by_parameter)
         .with(reads(LangSmith, Get, "/download"), docs::read(), download::by_parameter)
+        .with(reads(Link, Get, "/link/{token}"), docs::read_link(), download::by_link)
         .with(reads(LangSmith, Post, "/glob"), docs::glob(), search::glob)
         .with(reads(LangSmith, Post, "/grep"), docs::grep(), search::grep)
 }

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use axum::{
     extract::{Request, State},
+    http::{HeaderMap, Uri},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
 use model::{audit::Action, ids::SandboxId};
 
 use super::{
-    access::{Plane, Unproven},
+    access::{Access, Plane, Unproven},
+    ports::{self, headers::SERVICE_TOKEN},
     refusal::Refusal,
     routes::{Credentials, Needs, Route},
     shape::{self, Shape},
@@ -48,15 +50,7 @@ impl Gate {
             request.extensions_mut().insert(unproven);
             return Ok(());
         }
-        let credential = auth::credential(request.headers());
-        let credential = credential.map_err(|_reason| Refusal::Missing)?;
-        let is_key = self.credentials == Credentials::TokenOrKey && !tokens::is_token(credential);
-        let needed = self.needs.capability();
-        let access = if is_key {
-            self.plane.by_key(credential, sandbox.as_ref(), needed).await?
-        } else {
-            self.plane.by_token(credential, sandbox.as_ref(), needed).await?
-        };
+        let access = self.access(request.uri(), request.headers(), sandbox.as_ref()).await?;
         let sandbox = access.sandbox().clone();
         // Not the path that was asked for: names of files are the user's own.
         let (credential, route) = (access.credential_id(), self.path);
@@ -72,6 +66,33 @@ impl Gate {
             None => drop(request.extensions_mut().insert(access)),
         }
         Ok(())
+    }
+
+    async fn access(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        sandbox: Option<&SandboxId>,
+    ) -> Result<Access, Refusal> {
+        if self.credentials == Credentials::Link {
+            let text = uri.path().rsplit('/').next().unwrap_or_default();
+            return self.plane.by_link(text, sandbox).await;
+        }
+        if self.credentials == Credentials::TokenOrServiceToken
+            && let Some(text) = headers.get(SERVICE_TOKEN)
+        {
+            let port = ports::split(uri.path()).map(|(port, ..)| port);
+            let text = text.to_str().map_err(|_not_ascii| Refusal::Invalid)?;
+            return self.plane.by_service_token(text, sandbox, port).await;
+        }
+        let credential = auth::credential(headers).map_err(|_reason| Refusal::Missing)?;
+        let is_key = self.credentials == Credentials::TokenOrKey && !tokens::is_token(credential);
+        let needed = self.needs.capability();
+        if is_key {
+            self.plane.by_key(credential, sandbox, needed).await
+        } else {
+            self.plane.by_token(credential, sandbox, needed).await
+        }
     }
 }
 

@@ -58,7 +58,7 @@ impl Default for Timing {
 
 pub(super) fn routes() -> Routes {
     let route = |path| Route {
-        spelling: Spelling::Endpoint,
+        spelling: Spelling::Service,
         method: Method::Any,
         path,
         needs: Needs::Capability(Capability::Ports),
@@ -114,7 +114,7 @@ async fn forward(
 
 /// Takes a path of this route apart, as it was sent: the port, what stands before the path inside,
 /// and that path.
-fn split(path: &str) -> Option<(NonZeroU16, &str, &str)> {
+pub(super) fn split(path: &str) -> Option<(NonZeroU16, &str, &str)> {
     let (_, rest) = path.strip_prefix("/dp/")?.split_once('/')?;
     let rest = rest.strip_prefix("ports/")?;
     let (port, rest) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

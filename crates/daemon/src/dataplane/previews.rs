@@ -8,7 +8,7 @@ pub(crate) mod host;
 mod serve;
 pub(crate) mod tickets;
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroU16, sync::Arc, time::Duration};
 
 use api::{
     errors::ErrorCode,
@@ -18,7 +18,7 @@ use axum::{
     Json,
     extract::{Path, State},
 };
-use model::{capability::Capability, token::Epoch, units::Timestamp};
+use model::{capability::Capability, ids::SandboxId, token::Epoch, units::Timestamp};
 use serde_json::json;
 
 use super::{
@@ -50,6 +50,14 @@ impl Previews {
     pub(crate) fn below(url: Option<&str>) -> Self {
         let domain = url.and_then(Domain::read).map(Arc::new);
         Self { domain, tickets: Tickets::default() }
+    }
+}
+
+impl Previews {
+    /// Returns the URL by which a browser sees a port with this token; none if previews have no address.
+    pub(crate) fn url(&self, sandbox: &SandboxId, port: NonZeroU16, token: &str) -> Option<String> {
+        let origin = self.domain.as_ref()?.origin_of(sandbox, port);
+        Some(format!("{origin}{}?token={token}", host::ENTRANCE))
     }
 }
 

@@ -44,6 +44,10 @@ pub enum Spelling {
     Session,
     /// Of the token exchange, and our own: below `/dp/{sandbox_id}`, tokens only.
     Endpoint,
+    /// A server in the sandbox: below `/dp/{sandbox_id}`, also by the token of a service URL.
+    Service,
+    /// A URL that opens one file by itself: below `/dp/{sandbox_id}`, with no other credential.
+    Link,
     /// Of LangSmith: below both. Below `/dp/{sandbox_id}` a key of the sandbox's tenant will do too.
     LangSmith,
 }
@@ -86,6 +90,10 @@ pub enum Body {
 pub enum Credentials {
     Token,
     TokenOrKey,
+    /// A token of the sandbox, or one that is for this port alone.
+    TokenOrServiceToken,
+    /// What the path ends with.
+    Link,
 }
 
 impl Spelling {
@@ -96,6 +104,8 @@ impl Spelling {
         match self {
             Self::Session => &[(BELOW, Credentials::Token)],
             Self::Endpoint => &[(BASE, Credentials::Token)],
+            Self::Service => &[(BASE, Credentials::TokenOrServiceToken)],
+            Self::Link => &[(BASE, Credentials::Link)],
             Self::LangSmith => &[(BASE, Credentials::TokenOrKey), (BELOW, Credentials::Token)],
         }
     }
@@ -103,8 +113,8 @@ impl Spelling {
     /// Returns in which shape its routes refuse.
     pub(super) const fn shape(self) -> Shape {
         match self {
-            Self::Session | Self::Endpoint => Shape::Envelope,
-            Self::LangSmith => Shape::Detail,
+            Self::Session | Self::Endpoint | Self::Service => Shape::Envelope,
+            Self::LangSmith | Self::Link => Shape::Detail,
         }
     }
 }
@@ -262,7 +272,8 @@ impl Listed {
 
     /// Tells whether a token that has these capabilities and no others opens the route.
     pub fn opens_with(&self, held: Capabilities) -> bool {
-        self.capability().is_none_or(|needed| held.allows(needed))
+        self.credentials != Credentials::Link
+            && self.capability().is_none_or(|needed| held.allows(needed))
     }
 
     /// Tells whether a credential may come in the first frame instead of the request.
@@ -278,6 +289,8 @@ impl fmt::Display for Listed {
         let takes = match self.credentials {
             Credentials::Token => "token",
             Credentials::TokenOrKey => "token or key",
+            Credentials::TokenOrServiceToken => "token or service token",
+            Credentials::Link => "link",
         };
         write!(f, "{} {}: {needs}{how}, by {takes}", self.method, self.path)
     }

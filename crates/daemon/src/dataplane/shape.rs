@@ -2,7 +2,7 @@
 
 use api::{
     errors::ErrorCode,
-    langsmith::{Refused, RefusedDetail},
+    langsmith::{Refused, RefusedDetail, RefusedField, RefusedReason},
 };
 use axum::{
     Json,
@@ -16,7 +16,8 @@ use crate::http::problem::Told;
 pub(crate) enum Shape {
     /// `{"error": {"code", "message", "retryable", "request_id"}}`
     Envelope,
-    /// `{"detail": {"error", "message", "error_id"}}`, as LangSmith's clients read it.
+    /// `{"detail": {"error", "message", "error_id"}}`, or, of what is wrong in a request,
+    /// `{"detail": [{"loc", "msg", "type"}]}`, as LangSmith's clients read it.
     Detail,
     /// `{"error", "error_description"}`, as OAuth has it. Its routes write it themselves.
     OAuth,
@@ -33,15 +34,35 @@ pub(crate) fn of(shape: Shape, answer: Response) -> Response {
 fn detail(told: Told, answer: &Response) -> Response {
     let (kind, status) = kind(told.code);
     let error = told.kind.unwrap_or(kind);
-    let (error, message) = (error.to_owned(), told.message.clone().into_owned());
-    let detail = RefusedDetail { error, message, error_id: told.request_id.clone() };
+    let message = told.message.clone().into_owned();
+    let (detail, status) = match &told.field {
+        // As their validators say it: what is wrong, and where.
+        Some(field) => {
+            let loc = vec!["body".to_owned(), field.clone().into_owned()];
+            let item = RefusedField { loc, msg: message.clone(), kind: "value_error".to_owned() };
+            (RefusedDetail::Fields(vec![item]), Some(StatusCode::UNPROCESSABLE_ENTITY))
+        }
+        None => {
+            let error_id = told.request_id.clone();
+            let reason =
+                RefusedReason { error: error.to_owned(), message: message.clone(), error_id };
+            let is_creation = CREATION.contains(&error);
+            let status = if is_creation { Some(StatusCode::UNPROCESSABLE_ENTITY) } else { status };
+            (RefusedDetail::Reason(reason), status)
+        }
+    };
+    // Old clients look for texts beside it.
+    let body = Refused { detail, message, error_type: error.to_owned() };
     let status = status.unwrap_or(answer.status());
     let mut headers: HeaderMap = answer.headers().clone();
     headers.remove(CONTENT_LENGTH);
-    let mut answer = (status, headers, Json(Refused { detail })).into_response();
+    let mut answer = (status, headers, Json(body)).into_response();
     answer.extensions_mut().insert(told);
     answer
 }
+
+/// Why no sandbox came about, as LangSmith's clients tell it apart.
+pub(crate) const CREATION: [&str; 3] = ["ImagePull", "CrashLoop", "SandboxConfig"];
 
 /// Returns how LangSmith's clients call it, and under which status they know it, if that differs.
 /// They take 502, 503 and 504 for something that passes, and try again.
@@ -87,6 +108,7 @@ pub(crate) fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
         ErrorCode::PortUnreachable => ("ConnectionError", None),
         ErrorCode::TooManyConnections => ("TooManyConnections", None),
         ErrorCode::RateLimited => ("QuotaExceeded", None),
+        ErrorCode::NotImplemented => ("NotImplemented", None),
         ErrorCode::Oom
         | ErrorCode::OutputLimit
         | ErrorCode::InternalError

@@ -21,7 +21,7 @@ use crate::clock;
 use ground::Ground;
 
 /// Whoever adds a route adds its line, so that whoever reviews it sees what it needs.
-const ROUTES: [&str; 44] = [
+const ROUTES: [&str; 45] = [
     "GET /dp/{sandbox_id}/v1/access: a credential, by token",
     "POST /dp/{sandbox_id}/v1/exec: process, by token",
     "WS /dp/{sandbox_id}/v1/exec/ws: process in band, by token",
@@ -56,13 +56,14 @@ const ROUTES: [&str; 44] = [
     "POST /dp/{sandbox_id}/v1/upload: fs:rw, by token",
     "GET /dp/{sandbox_id}/download: fs:ro, by token or key",
     "GET /dp/{sandbox_id}/v1/download: fs:ro, by token",
+    "GET /dp/{sandbox_id}/link/{token}: fs:ro, by link",
     "POST /dp/{sandbox_id}/glob: fs:ro, by token or key",
     "POST /dp/{sandbox_id}/v1/glob: fs:ro, by token",
     "POST /dp/{sandbox_id}/grep: fs:ro, by token or key",
     "POST /dp/{sandbox_id}/v1/grep: fs:ro, by token",
-    "ANY /dp/{sandbox_id}/ports/{port}: ports, by token",
-    "ANY /dp/{sandbox_id}/ports/{port}/: ports, by token",
-    "ANY /dp/{sandbox_id}/ports/{port}/{*rest}: ports, by token",
+    "ANY /dp/{sandbox_id}/ports/{port}: ports, by token or service token",
+    "ANY /dp/{sandbox_id}/ports/{port}/: ports, by token or service token",
+    "ANY /dp/{sandbox_id}/ports/{port}/{*rest}: ports, by token or service token",
     "WS /dp/{sandbox_id}/tunnel: ports, by token or key",
     "WS /dp/{sandbox_id}/v1/tunnel: ports, by token",
     "POST /dp/{sandbox_id}/v1/ports/{port}/preview: ports, by token",
@@ -83,6 +84,8 @@ fn table() -> String {
         let takes = match route.credentials {
             Credentials::Token => "token",
             Credentials::TokenOrKey => "token, key",
+            Credentials::TokenOrServiceToken => "token, service token",
+            Credentials::Link => "link",
         };
         let mut cells = vec![format!("`{} {}`", route.method, route.path), takes.to_owned()];
         let none = [Capabilities::NONE].into_iter();

@@ -94,13 +94,24 @@ pub(crate) fn of_exec(error: &SandboxError, exec: &str) -> Status {
         SandboxError::ExecEnded | SandboxError::OutputGone | SandboxError::Refused(_) => {
             status(Reason::ExecAlreadyTerminal, message, &named)
         }
-        SandboxError::Invalid(_) => status(Reason::InvalidArgument, message, &[]),
-        SandboxError::Quota(_) => status(Reason::ResourceExhausted, message, &[]),
-        SandboxError::Unavailable(_) => status(Reason::Unavailable, message, &[]),
+        SandboxError::Invalid(_) | SandboxError::Snapshot(_) => {
+            status(Reason::InvalidArgument, message, &[])
+        }
+        SandboxError::Quota(_) | SandboxError::TooMany(_) => {
+            status(Reason::ResourceExhausted, message, &[])
+        }
+        SandboxError::Unavailable(_) | SandboxError::Provider(_) => {
+            status(Reason::Unavailable, message, &[])
+        }
         SandboxError::Image(error) => of_image(error, "image"),
         // It has been said where it broke.
         SandboxError::BrokenOff => status(Reason::Internal, message, &[]),
-        SandboxError::AlreadyExists | SandboxError::OutOfRange { .. } | SandboxError::Store(_) => {
+        // No call of this service is about snapshots.
+        SandboxError::AlreadyExists
+        | SandboxError::SnapshotNotFound
+        | SandboxError::SnapshotExists
+        | SandboxError::OutOfRange { .. }
+        | SandboxError::Store(_) => {
             let source = std::error::Error::source(error);
             tracing::error!(%error, ?source, "a call cannot be answered");
             status(Reason::Internal, FAILED, &[])

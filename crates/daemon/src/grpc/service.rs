@@ -318,7 +318,9 @@ impl Surface {
 /// Returns the entry of what was not done: refused for what was asked, or impossible for us.
 fn refused(entry: Entry, error: &SandboxError) -> Entry {
     let outcome = match error {
-        SandboxError::Unavailable(_) | SandboxError::Store(_) => Outcome::Failed,
+        SandboxError::Unavailable(_) | SandboxError::Provider(_) | SandboxError::Store(_) => {
+            Outcome::Failed
+        }
         _ => Outcome::Denied,
     };
     let reason = match error {

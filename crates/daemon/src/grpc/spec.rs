@@ -12,7 +12,7 @@ use std::{
 
 use api::{agbox::v1, errors::agbox::Reason};
 use model::{
-    spec::{Copy, Idle, Mount, Port, Protocol, Resources, SandboxSpec, Suspend},
+    spec::{Copy, Idle, Mount, Port, Protocol, Provider, Resources, SandboxSpec, Suspend},
     units::ByteSize,
 };
 
@@ -53,6 +53,7 @@ fn convert(spec: v1::CreateSpec, origin: &Origin) -> Result<SandboxSpec, Invalid
     let mut targets = BTreeSet::new();
     let resources = resources("", &spec.cpu_limit, &spec.memory_limit, &spec.disk_limit)?;
     Ok(SandboxSpec {
+        provider: Provider::Local,
         image: image("image", spec.image, origin)?,
         labels: labels(spec.labels)?,
         env: variables("envs", spec.envs)?,
@@ -64,6 +65,7 @@ fn convert(spec: v1::CreateSpec, origin: &Origin) -> Result<SandboxSpec, Invalid
         companions: companion::read(spec.companion_containers, origin)?,
         resources,
         idle: idle(spec.idle_ttl)?,
+        ..SandboxSpec::default()
     })
 }
 

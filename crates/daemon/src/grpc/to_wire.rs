@@ -256,6 +256,10 @@ fn kind(kind: &EventKind) -> (v1::EventType, Details) {
             let reason = format!("{} in {seconds} s", end_reason(cause));
             (Type::Unspecified, phase("ends_soon", reason))
         }
+        EventKind::Adjusted(settings) => {
+            let names: Vec<&str> = settings.iter().map(|setting| setting.name()).collect();
+            (Type::Unspecified, phase("adjusted", names.join(" ")))
+        }
         EventKind::ExecStarted { exec, shell: _ } => (Type::ExecStarted, started(exec)),
         EventKind::ExecEnded { exec, end } => {
             let Outcome { event, state, exit_code, error_code, error } = outcome(end);
@@ -314,6 +318,7 @@ fn suspend_reason(reason: SuspendReason) -> String {
         SuspendReason::Requested => "stop_requested",
         SuspendReason::Idle => "idle_ttl",
         SuspendReason::Released => "released",
+        SuspendReason::ProviderStopped => "provider_stopped",
     }
     .to_owned()
 }
@@ -343,7 +348,8 @@ fn failure_code(cause: FailureCause) -> &'static str {
         FailureCause::SandboxLost
         | FailureCause::SupervisorLost
         | FailureCause::HostRebooted
-        | FailureCause::NodeLost => "CONTAINER_NOT_RUNNING",
+        | FailureCause::NodeLost
+        | FailureCause::ProviderLost => "CONTAINER_NOT_RUNNING",
     }
 }
 
@@ -362,6 +368,7 @@ fn failure_cause(cause: FailureCause) -> &'static str {
         FailureCause::HostRebooted => "host_rebooted",
         FailureCause::NodeLost => "node_lost",
         FailureCause::DiskFull => "disk_full",
+        FailureCause::ProviderLost => "provider_lost",
     }
 }
 

@@ -1,37 +1,42 @@
-//! `…/v2/sandboxes/boxes`: sandboxes as LangSmith's clients create and see them.
+//! `…/v2/sandboxes`: sandboxes and snapshots as LangSmith's clients make and see them.
 
 mod docs;
 mod from_wire;
+mod links;
+mod quantity;
+mod query;
+mod snapshots;
+mod templates;
 mod to_wire;
 
 use std::time::Duration;
 
 use api::{
+    boxes::{BoxList, BoxStatus, CreateBox, SandboxBox, UpdateBox},
     errors::ErrorCode,
-    langsmith::{BoxList, BoxStatus, CreateBox, SandboxBox},
 };
 use axum::{
     Json,
-    extract::{Path, State},
-    http::StatusCode,
+    extract::{FromRequest, Path, Request, State},
+    http::{StatusCode, Uri},
 };
-use engine::sandboxes::{SandboxError, Sandboxes, Terms};
+use engine::{
+    images::ImageError,
+    sandboxes::{SandboxError, Sandboxes, Terms},
+};
 use model::{
     audit::{Action, Entry},
     ids::Tenant,
     life::{EndCause, Phase},
     sandbox::Sandbox,
 };
-use serde::Deserialize;
-use store::sandboxes::{Filter, Phases};
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::{
-    App,
-    problem::{ApiError, Body, Query},
-    routes::Routes,
+use super::{App, problem::ApiError, routes::Routes, strict::MaybeObject};
+use crate::{
+    audit, auth::Caller, dataplane::shape::Shape, openapi::Opens, tokens::claims::subject,
 };
-use crate::{audit, auth::Caller, dataplane::shape::Shape, openapi::Opens};
 
 /// Where clients of every age look for it.
 const PREFIXES: [&str; 2] = ["/v2/sandboxes", "/api/v2/sandboxes"];
@@ -39,9 +44,6 @@ const PREFIXES: [&str; 2] = ["/v2/sandboxes", "/api/v2/sandboxes"];
 /// How long a creation is waited for, if nobody says, and at most.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_mins(10);
-
-/// What a list has at most.
-const PAGE: u32 = 500;
 
 pub(super) fn routes() -> Routes {
     let mut routes = Routes::new(Shape::Detail);
@@ -52,12 +54,30 @@ pub(super) fn routes() -> Routes {
             .post(&all, Opens::Key, docs::create(), create)
             .get(&all, Opens::Key, docs::list(), list)
             .get(&one, Opens::Key, docs::show(), show)
+            .patch(&one, Opens::Key, docs::update(), update)
             .delete(&one, Opens::Key, docs::delete(), delete)
             .get(&below("status"), Opens::Key, docs::status(), status)
             .post(&below("start"), Opens::Key, docs::start(), start)
-            .post(&below("stop"), Opens::Key, docs::stop(), stop);
+            .post(&below("stop"), Opens::Key, docs::stop(), stop)
+            .post(&below("snapshot"), Opens::Key, docs::capture(), capture)
+            .and(links::routes(prefix))
+            .and(snapshots::routes(prefix))
+            .and(templates::routes(prefix));
     }
     routes
+}
+
+/// The body of a request: no body at all is an empty object.
+#[derive(Debug)]
+struct Body<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let MaybeObject(object) = MaybeObject::from_request(request, state).await?;
+        object.message().map(Self)
+    }
 }
 
 /// A caller and the sandboxes of its tenant.
@@ -87,6 +107,32 @@ impl Mine {
         let sandbox = self.find(name).await?.id;
         Ok(Entry { sandbox: Some(sandbox.to_string()), ..audit::by(who, action) })
     }
+
+    fn shown(&self, sandbox: &Sandbox, app: &App) -> Json<SandboxBox> {
+        Json(to_wire::shown(sandbox, &app.base_url, self.sandboxes.keeps_stopped()))
+    }
+}
+
+/// Says why no sandbox or snapshot came about, as LangSmith's clients tell it apart.
+fn not_made(error: SandboxError) -> ApiError {
+    match error {
+        SandboxError::Image(error) => match error {
+            ImageError::SpawnerGone | ImageError::Worker { .. } | ImageError::Store { .. } => {
+                ApiError::from(SandboxError::Image(error))
+            }
+            ImageError::Busy => ApiError::new(ErrorCode::Unavailable, error.to_string()),
+            other => {
+                ApiError::new(ErrorCode::InvalidRequest, other.to_string()).with_kind("ImagePull")
+            }
+        },
+        SandboxError::Invalid(message) => {
+            ApiError::new(ErrorCode::InvalidRequest, message).with_kind("SandboxConfig")
+        }
+        SandboxError::Snapshot(refusal) => {
+            ApiError::new(ErrorCode::InvalidRequest, refusal.to_string()).with_kind("SandboxConfig")
+        }
+        other => other.into(),
+    }
 }
 
 async fn create(
@@ -96,14 +142,19 @@ async fn create(
 ) -> Result<(StatusCode, Json<SandboxBox>), ApiError> {
     let mine = Mine::of(&app, &caller)?;
     let name = from_wire::name(asked.name.as_deref())?;
-    let spec = from_wire::spec(&asked, app.settings.sessions_image.as_deref())?;
     let within = from_wire::within(asked.timeout, READY_WITHIN)?.min(LONGEST);
+    let from = from_wire::source(&asked, app.settings.sessions_image.as_deref())?;
+    let spec = from_wire::spec(&asked, subject(caller.actor()))?;
     let entry = audit::by(&caller, Action::SandboxCreate);
     let terms = Terms { entry: entry.clone(), quotas: caller.quotas() };
-    let created = mine.sandboxes.create_recorded(&mine.tenant, Some(name), spec, terms);
-    let created = app.audit.refusal(&entry, created.await)?;
-    if !asked.wait_for_ready {
-        return Ok((StatusCode::CREATED, Json(to_wire::shown(&created, &app.base_url))));
+    let creating = async {
+        let spec = mine.sandboxes.made_from(&mine.tenant, &from, spec).await?;
+        mine.sandboxes.create_recorded(&mine.tenant, Some(name), spec, terms).await
+    };
+    let created = creating.await.map_err(not_made);
+    let created = app.audit.refusal(&entry, created)?;
+    if asked.wait_for_ready == Some(false) {
+        return Ok((StatusCode::CREATED, mine.shown(&created, &app)));
     }
     let ready = timeout(within, mine.sandboxes.settled(created)).await.map_err(|_elapsed| {
         let message = "the sandbox is not ready yet; ask for it by its name";
@@ -112,9 +163,10 @@ async fn create(
     if let Some(failure) = ready.life.failure.as_ref().filter(|_| ready.life.phase == Phase::Failed)
     {
         let message = format!("the sandbox failed: {}", failure.message);
-        return Err(ApiError::new(ErrorCode::SandboxNotReady, message).with_kind("SandboxConfig"));
+        let kind = to_wire::failure(failure.cause);
+        return Err(ApiError::new(ErrorCode::SandboxNotReady, message).with_kind(kind));
     }
-    Ok((StatusCode::CREATED, Json(to_wire::shown(&ready, &app.base_url))))
+    Ok((StatusCode::CREATED, mine.shown(&ready, &app)))
 }
 
 async fn show(
@@ -122,8 +174,8 @@ async fn show(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<SandboxBox>, ApiError> {
-    let sandbox = Mine::of(&app, &caller)?.find(&name).await?;
-    Ok(Json(to_wire::shown(&sandbox, &app.base_url)))
+    let mine = Mine::of(&app, &caller)?;
+    Ok(mine.shown(&mine.find(&name).await?, &app))
 }
 
 async fn status(
@@ -135,39 +187,33 @@ async fn status(
     Ok(Json(to_wire::status(&sandbox)))
 }
 
-/// Which ones to list.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Wanted {
-    limit: Option<u32>,
-    page_size: Option<u32>,
-    cursor: Option<String>,
-    name_contains: Option<String>,
-    status: Option<String>,
+async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Result<Json<BoxList>, ApiError> {
+    let mine = Mine::of(&app, &caller)?;
+    let wanted = query::read(&uri, &query::BOXES, &subject(caller.actor()))?;
+    let phases = to_wire::phases(wanted.query.status.as_deref());
+    let keeps = mine.sandboxes.keeps_stopped();
+    let (sandboxes, query) = (&mine.sandboxes, &wanted.query);
+    let found = sandboxes.select(&mine.tenant, phases, query, |it| to_wire::row(it, keeps)).await?;
+    let shown = found.items.iter();
+    let sandboxes: Vec<SandboxBox> =
+        shown.map(|sandbox| to_wire::shown(sandbox, &app.base_url, keeps)).collect();
+    let (next_cursor, offset) = wanted.next(found.next.as_ref(), sandboxes.len());
+    Ok(Json(BoxList { items: sandboxes.clone(), sandboxes, next_cursor, offset }))
 }
 
-async fn list(
+async fn update(
     State(app): State<App>,
     caller: Caller,
-    Query(wanted): Query<Wanted>,
-) -> Result<Json<BoxList>, ApiError> {
+    Path(name): Path<String>,
+    Body(asked): Body<UpdateBox>,
+) -> Result<Json<SandboxBox>, ApiError> {
     let mine = Mine::of(&app, &caller)?;
-    let after = wanted.cursor.map(|cursor| cursor.parse()).transpose().map_err(|_form| {
-        ApiError::new(ErrorCode::InvalidRequest, "cursor is not one that this route gave")
-    })?;
-    let limit = wanted.limit.or(wanted.page_size).unwrap_or(PAGE).clamp(1, PAGE);
-    let phases = Phases::Undeleted;
-    let (tenant, labels) = (mine.tenant.clone(), std::collections::BTreeMap::new());
-    let page = mine.sandboxes.list(Filter { tenant, labels, phases, after, limit }).await?;
-    let shown = page.sandboxes.iter().map(|sandbox| to_wire::shown(sandbox, &app.base_url));
-    let is_wanted = |shown: &SandboxBox| {
-        wanted.name_contains.as_ref().is_none_or(|part| shown.name.contains(part.as_str()))
-            && wanted.status.as_ref().is_none_or(|status| shown.status == status)
-    };
-    let sandboxes: Vec<SandboxBox> = shown.filter(is_wanted).collect();
-    let items = sandboxes.clone();
-    let next_cursor = page.next.map(|cursor| cursor.to_string());
-    Ok(Json(BoxList { sandboxes, items, next_cursor, offset: 0 }))
+    let entry = mine.about(&caller, Action::SandboxUpdate, &name).await?;
+    let adjustment = from_wire::adjustment(asked, subject(caller.actor()))?;
+    let adjusted = mine.sandboxes.adjust(&mine.tenant, &name, adjustment).await.map_err(not_made);
+    let adjusted = app.audit.refusal(&entry, adjusted)?;
+    app.audit.note(entry);
+    Ok(mine.shown(&adjusted, &app))
 }
 
 async fn start(
@@ -177,9 +223,9 @@ async fn start(
 ) -> Result<Json<SandboxBox>, ApiError> {
     let mine = Mine::of(&app, &caller)?;
     let entry = mine.about(&caller, Action::SandboxResume, &name).await?;
-    app.audit.refusal(&entry, mine.sandboxes.resume(&mine.tenant, &name).await)?;
+    app.audit.refusal(&entry, mine.sandboxes.start(&mine.tenant, &name).await)?;
     app.audit.note(entry);
-    Ok(Json(to_wire::shown(&mine.find(&name).await?, &app.base_url)))
+    Ok(mine.shown(&mine.find(&name).await?, &app))
 }
 
 async fn stop(
@@ -191,7 +237,7 @@ async fn stop(
     let entry = mine.about(&caller, Action::SandboxStop, &name).await?;
     app.audit.refusal(&entry, mine.sandboxes.stop(&mine.tenant, &name).await)?;
     app.audit.note(entry);
-    Ok(Json(to_wire::shown(&mine.find(&name).await?, &app.base_url)))
+    Ok(mine.shown(&mine.find(&name).await?, &app))
 }
 
 async fn delete(
@@ -205,4 +251,15 @@ async fn delete(
     app.audit.refusal(&entry, deleted)?;
     app.audit.note(entry);
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// A snapshot of a sandbox itself cannot be had yet; of an image it can.
+async fn capture(
+    State(app): State<App>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<(), ApiError> {
+    Mine::of(&app, &caller)?.find(&name).await?;
+    let message = "snapshots are made of images here, and not of sandboxes yet";
+    Err(ApiError::new(ErrorCode::NotImplemented, message))
 }

@@ -39,6 +39,11 @@ impl Form {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// Reads the query of a URL.
+    pub(super) fn of_query(query: &str) -> Option<Self> {
+        Self::read(query.as_bytes())
+    }
+
     fn read(body: &[u8]) -> Option<Self> {
         let pairs = body.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
         let mut read = Vec::new();

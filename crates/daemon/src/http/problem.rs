@@ -31,6 +31,7 @@ pub struct ApiError {
     message: Cow<'static, str>,
     header: Option<Box<(HeaderName, HeaderValue)>>,
     kind: Option<&'static str>,
+    field: Option<Cow<'static, str>>,
     binding: Option<Box<Coordinates>>,
 }
 
@@ -42,11 +43,14 @@ pub(crate) struct Told {
     pub(crate) request_id: String,
     /// What LangSmith's clients are to call it, if not what its code says.
     pub(crate) kind: Option<&'static str>,
+    /// The field of the request that it is about.
+    pub(crate) field: Option<Cow<'static, str>>,
 }
 
 impl ApiError {
     pub(crate) fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), header: None, kind: None, binding: None }
+        let message = message.into();
+        Self { code, message, header: None, kind: None, field: None, binding: None }
     }
 
     pub(crate) fn code(&self) -> ErrorCode {
@@ -57,6 +61,10 @@ impl ApiError {
         &self.message
     }
 
+    pub(crate) fn binding(&self) -> Option<&Coordinates> {
+        self.binding.as_deref()
+    }
+
     pub(crate) fn with_header(self, name: HeaderName, value: HeaderValue) -> Self {
         Self { header: Some(Box::new((name, value))), ..self }
     }
@@ -64,6 +72,11 @@ impl ApiError {
     /// Says what LangSmith's clients are to call it, where they tell more apart than codes do.
     pub(crate) fn with_kind(self, kind: &'static str) -> Self {
         Self { kind: Some(kind), ..self }
+    }
+
+    /// Says which field of the request it is about, for clients that are told.
+    pub(crate) fn at(self, field: impl Into<Cow<'static, str>>) -> Self {
+        Self { field: Some(field.into()), ..self }
     }
 
     /// Says where the sandbox is that took the place of the one that was asked for.
@@ -94,8 +107,8 @@ impl IntoResponse for ApiError {
             binding: self.binding,
         };
         let mut response = (status, Json(Problem { error })).into_response();
-        let (code, message, kind) = (self.code, self.message, self.kind);
-        response.extensions_mut().insert(Told { code, message, request_id, kind });
+        let (code, message, kind, field) = (self.code, self.message, self.kind, self.field);
+        response.extensions_mut().insert(Told { code, message, request_id, kind, field });
         let headers = response.headers_mut();
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -26,6 +26,14 @@ pub(super) async fn number(request: Request, next: Next) -> Response {
     answer
 }
 
+/// Does something as a part of the request of this id, in another task than its own.
+pub(crate) async fn within<F: Future>(id: Option<String>, work: F) -> F::Output {
+    match id {
+        Some(id) => REQUEST.scope(id, work).await,
+        None => work.await,
+    }
+}
+
 fn new_id() -> String {
     format!("req_{}", random_hex(8).unwrap_or_default())
 }

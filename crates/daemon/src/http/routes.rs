@@ -47,6 +47,15 @@ impl Routes {
     }
 
     #[must_use]
+    pub(crate) fn patch<H, T>(self, path: &str, opens: Opens, doc: Doc, handler: H) -> Self
+    where
+        H: Handler<T, App>,
+        T: 'static,
+    {
+        self.on((MethodFilter::PATCH, "patch"), path, opens, doc, handler)
+    }
+
+    #[must_use]
     pub(crate) fn delete<H, T>(self, path: &str, opens: Opens, doc: Doc, handler: H) -> Self
     where
         H: Handler<T, App>,

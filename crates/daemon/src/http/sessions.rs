@@ -77,6 +77,8 @@ pub(super) struct Desk {
     pub(super) caller: Caller,
     tokens: Tokens,
     pub(super) audit: Audit,
+    /// The image of a container for which nobody names one.
+    docker_image: Option<String>,
 }
 
 /// What somebody wants a token to be.
@@ -109,7 +111,8 @@ impl Desk {
         let tenant = caller.tenant().parse().map_err(|_name| missing())?;
         let plane = app.plane().ok_or_else(missing)?;
         let Plane { sessions, tokens, audit, .. } = plane;
-        Ok(Self { sessions, tenant, caller, tokens, audit })
+        let docker_image = app.settings.docker_image.clone();
+        Ok(Self { sessions, tenant, caller, tokens, audit, docker_image })
     }
 
     /// Returns who acts, if the caller may act for him.
@@ -214,6 +217,33 @@ impl Desk {
         Ok((acquired, minted?))
     }
 
+    /// Shows a session.
+    pub(super) async fn find(&self, id: &str, names: Names) -> Result<Shown, ApiError> {
+        let which: Which = from_wire::which(id, names)?;
+        self.reach(&which, names).await?;
+        self.sessions.show(&self.tenant, &which).await.map_err(|error| names.refuse(error))
+    }
+
+    /// Moves the end of a session.
+    pub(super) async fn heartbeat(&self, id: &str) -> Result<Heartbeat, ApiError> {
+        let which = from_wire::which(id, Names::Binding)?;
+        self.reach(&which, Names::Binding).await?;
+        let shown = self.sessions.heartbeat(&self.tenant, &which).await;
+        Ok(to_wire::heartbeat(&shown.map_err(|error| Names::Binding.refuse(error))?))
+    }
+
+    /// Ends a session. Its sandbox is kept for a while.
+    pub(super) async fn release(&self, id: String) -> Result<(), ApiError> {
+        let which = from_wire::which(&id, Names::Session)?;
+        self.reach(&which, Names::Session).await?;
+        let released = self.sessions.release(&self.tenant, &which).await;
+        let released = released.map_err(|error| Names::Session.refuse(error));
+        let entry = Entry { session: Some(id), ..audit::by(&self.caller, Action::SessionRelease) };
+        self.audit.refusal(&entry, released)?;
+        self.audit.note(entry);
+        Ok(())
+    }
+
     /// Gives out the next token: what the one is that is shown, which then ends soon, or else what the caller may
     /// have.
     pub(super) async fn renew(
@@ -288,7 +318,7 @@ async fn show(
     Path(id): Path<String>,
 ) -> Result<Json<SessionAnswer>, ApiError> {
     let desk = Desk::of(&app, caller)?;
-    let shown = find(&desk, &id, Names::Session).await?;
+    let shown = desk.find(&id, Names::Session).await?;
     let minted = desk.renew(&shown, None).await?;
     let hint = engine::sessions::Hint::Fine;
     Ok(Json(to_wire::session(&shown, &minted, hint, &app.base_url)))
@@ -302,7 +332,7 @@ async fn refresh(
 ) -> Result<Json<Refreshed>, ApiError> {
     let desk = Desk::of(&app, caller)?;
     let proof = from_wire::proof(&mut body)?;
-    let shown = find(&desk, &id, Names::Session).await?;
+    let shown = desk.find(&id, Names::Session).await?;
     let minted = desk.renew(&shown, proof).await?;
     Ok(Json(to_wire::refreshed(&minted)))
 }
@@ -315,7 +345,7 @@ async fn refresh_token(
 ) -> Result<Json<RefreshedToken>, ApiError> {
     let desk = Desk::of(&app, caller)?;
     let proof = from_wire::proof(&mut body)?;
-    let shown = find(&desk, &id, Names::Binding).await?;
+    let shown = desk.find(&id, Names::Binding).await?;
     let minted = desk.renew(&shown, proof).await?;
     Ok(Json(to_wire::refreshed_token(&minted)))
 }
@@ -326,27 +356,15 @@ async fn heartbeat(
     Path(id): Path<String>,
     MaybeObject(_): MaybeObject,
 ) -> Result<Json<Heartbeat>, ApiError> {
-    let desk = Desk::of(&app, caller)?;
-    let which = from_wire::which(&id, Names::Binding)?;
-    desk.reach(&which, Names::Binding).await?;
-    let shown = desk.sessions.heartbeat(&desk.tenant, &which).await;
-    Ok(Json(to_wire::heartbeat(&shown.map_err(|error| Names::Binding.refuse(error))?)))
+    Desk::of(&app, caller)?.heartbeat(&id).await.map(Json)
 }
 
-/// Ends a session. Its sandbox is kept for a while.
 async fn release(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let desk = Desk::of(&app, caller)?;
-    let which = from_wire::which(&id, Names::Session)?;
-    desk.reach(&which, Names::Session).await?;
-    let released = desk.sessions.release(&desk.tenant, &which).await;
-    let released = released.map_err(|error| Names::Session.refuse(error));
-    let entry = Entry { session: Some(id), ..audit::by(&desk.caller, Action::SessionRelease) };
-    desk.audit.refusal(&entry, released)?;
-    desk.audit.note(entry);
+    Desk::of(&app, caller)?.release(id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -365,10 +383,4 @@ async fn kill(
     desk.audit.refusal(&entry, killed)?;
     desk.audit.note(entry);
     Ok(StatusCode::ACCEPTED)
-}
-
-async fn find(desk: &Desk, id: &str, names: Names) -> Result<Shown, ApiError> {
-    let which: Which = from_wire::which(id, names)?;
-    desk.reach(&which, names).await?;
-    desk.sessions.show(&desk.tenant, &which).await.map_err(|error| names.refuse(error))
 }

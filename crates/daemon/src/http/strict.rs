@@ -10,9 +10,12 @@ use axum::{
     http::{
         HeaderMap,
         header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE},
+        request::Parts,
     },
 };
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
@@ -42,8 +45,8 @@ impl<S: Send + Sync> FromRequest<S> for Object {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let (headers, bytes) = read(request).await?;
-        check_type(&headers)?;
+        let (parts, bytes) = read(request, MAX_BYTES).await?;
+        check_type(&parts.headers)?;
         Self::parse(&bytes)
     }
 }
@@ -52,16 +55,17 @@ impl<S: Send + Sync> FromRequest<S> for MaybeObject {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let (headers, bytes) = read(request).await?;
+        let (parts, bytes) = read(request, MAX_BYTES).await?;
         if bytes.is_empty() {
             return Ok(Self(Object::default()));
         }
-        check_type(&headers)?;
+        check_type(&parts.headers)?;
         Object::parse(&bytes).map(Self)
     }
 }
 
-async fn read(request: Request) -> Result<(HeaderMap, Bytes), ApiError> {
+/// Reads a body of at most this size, without looking at what is in it.
+pub(super) async fn read(request: Request, most: usize) -> Result<(Parts, Bytes), ApiError> {
     let too_large = || ApiError::new(ErrorCode::PayloadTooLarge, "the body is too large");
     let (parts, body) = request.into_parts();
     if parts.headers.contains_key(CONTENT_ENCODING) {
@@ -69,12 +73,11 @@ async fn read(request: Request) -> Result<(HeaderMap, Bytes), ApiError> {
         return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
     }
     let length = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-    if length.and_then(|length| length.parse().ok()).is_some_and(|length: usize| length > MAX_BYTES)
-    {
+    if length.and_then(|length| length.parse().ok()).is_some_and(|length: usize| length > most) {
         return Err(too_large());
     }
-    match timeout(DEADLINE, to_bytes(body, MAX_BYTES)).await {
-        Ok(Ok(bytes)) => Ok((parts.headers, bytes)),
+    match timeout(DEADLINE, to_bytes(body, most)).await {
+        Ok(Ok(bytes)) => Ok((parts, bytes)),
         Ok(Err(error)) if is_limit(&error) => Err(too_large()),
         Ok(Err(_broken)) => Err(invalid("the body breaks off")),
         Err(_elapsed) => Err(ApiError::new(ErrorCode::Timeout, "the body did not come in time")),
@@ -87,7 +90,7 @@ fn is_limit(error: &axum::Error) -> bool {
 }
 
 /// A browser sends no other page's JSON without asking first.
-fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
+pub(super) fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     if kind.eq_ignore_ascii_case("application/json") {
@@ -101,12 +104,22 @@ fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> ApiError {
     ApiError::new(ErrorCode::InvalidRequest, message)
 }
 
+/// Reads JSON of any kind, as strictly.
+pub(super) fn value(bytes: &[u8]) -> serde_json::Result<Value> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let parsed = Strict { depth: 1 }.deserialize(&mut reader);
+    parsed.and_then(|value| reader.end().map(|()| value))
+}
+
+impl From<Map<String, Value>> for Object {
+    fn from(fields: Map<String, Value>) -> Self {
+        Self { fields, at: String::new() }
+    }
+}
+
 impl Object {
     fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
-        let mut reader = serde_json::Deserializer::from_slice(bytes);
-        let parsed = Strict { depth: 1 }.deserialize(&mut reader);
-        let parsed = parsed.and_then(|value| reader.end().map(|()| value));
-        match parsed {
+        match value(bytes) {
             Ok(Value::Object(fields)) => Ok(Self { fields, at: String::new() }),
             Ok(_) => Err(invalid("the body must be a JSON object")),
             Err(error) => {
@@ -118,6 +131,25 @@ impl Object {
                 Err(invalid(format!("the body {what}, at line {line} column {column}")))
             }
         }
+    }
+
+    /// Reads all fields that a message has, each of which may be missing.
+    pub(super) fn message<T: DeserializeOwned>(self) -> Result<T, ApiError> {
+        let fields = self.fields;
+        let read = |fields| serde_json::from_value::<T>(Value::Object(fields));
+        read(fields.clone()).map_err(|_wrong| {
+            // Whatever is wrong by itself is what is wrong.
+            let is_wrong = |(name, value): &(&String, &Value)| {
+                read(Map::from_iter([((*name).clone(), (*value).clone())])).is_err()
+            };
+            match fields.iter().find(is_wrong) {
+                Some((name, _)) => {
+                    let message = format!("{name}: this is not what the field takes");
+                    invalid(message).at(name.clone())
+                }
+                None => invalid("the body is not the JSON object that this route takes"),
+            }
+        })
     }
 
     /// Returns what tells this body from others, however it is spaced.

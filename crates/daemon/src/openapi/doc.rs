@@ -18,12 +18,13 @@ const JSON_BODY: [ErrorCode; 4] = [
 ];
 
 /// What the engine may say of a sandbox that is used.
-pub(crate) const SANDBOX: [ErrorCode; 6] = [
+pub(crate) const SANDBOX: [ErrorCode; 7] = [
     ErrorCode::NotFound,
     ErrorCode::SandboxStarting,
     ErrorCode::SandboxNotReady,
     ErrorCode::RateLimited,
     ErrorCode::Unavailable,
+    ErrorCode::ProviderUnavailable,
     ErrorCode::InternalError,
 ];
 
@@ -60,6 +61,7 @@ pub(crate) enum Tag {
     Files,
     Ports,
     Events,
+    Agents,
     LangSmith,
     Keys,
     Tokens,
@@ -68,7 +70,7 @@ pub(crate) enum Tag {
 }
 
 impl Tag {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Sessions,
         Self::Threads,
         Self::OAuth,
@@ -78,6 +80,7 @@ impl Tag {
         Self::Files,
         Self::Ports,
         Self::Events,
+        Self::Agents,
         Self::LangSmith,
         Self::Keys,
         Self::Tokens,
@@ -102,6 +105,7 @@ impl Tag {
             Self::Files => ("Files", "Files of a sandbox: docs/files.md."),
             Self::Ports => ("Ports", "Servers in a sandbox: docs/ports.md."),
             Self::Events => ("Events", "What happens to a sandbox: docs/sandboxes.md."),
+            Self::Agents => ("Agents", "Sandboxes as agents have them: docs/mcp.md, docs/a2a.md."),
             Self::LangSmith => {
                 ("LangSmith", "Sandboxes as LangSmith's clients create and see them.")
             }
@@ -130,9 +134,12 @@ pub(crate) struct Doc {
     pub(super) body: Option<Value>,
     pub(super) answers: BTreeMap<u16, Value>,
     pub(super) refusals: Vec<ErrorCode>,
+    /// Statuses and words that no code stands for.
+    pub(super) words: Vec<(u16, &'static str)>,
     pub(super) schemas: BTreeMap<String, Value>,
     tenancy: Option<Tenancy>,
     pub(super) is_stream: bool,
+    pub(super) is_never: bool,
     pub(super) anything: Option<Value>,
 }
 
@@ -145,9 +152,11 @@ impl Doc {
             body: None,
             answers: BTreeMap::new(),
             refusals: Vec::new(),
+            words: Vec::new(),
             schemas: BTreeMap::new(),
             tenancy: None,
             is_stream: false,
+            is_never: false,
             anything: None,
         }
     }
@@ -235,6 +244,11 @@ impl Doc {
         self.content(200, about, "text/event-stream", &content)
     }
 
+    /// Refuses always: clients ask for it, and it cannot be had here.
+    pub(crate) fn never_succeeds(self) -> Self {
+        Self { is_never: true, ..self }
+    }
+
     /// Becomes a WebSocket.
     pub(crate) fn upgrades(self) -> Self {
         let doc = self.answers_nothing(101, "The connection is a WebSocket from here on.").header(
@@ -251,7 +265,10 @@ impl Doc {
     }
 
     fn content(mut self, status: u16, about: &str, kind: &str, content: &Value) -> Self {
-        self.answers.insert(status, json!({"description": about, "content": {kind: content}}));
+        let fresh = || json!({"description": about, "content": {}});
+        // One status may be answered in several types.
+        let answer = self.answers.entry(status).or_insert_with(fresh);
+        answer["content"][kind] = content.clone();
         self
     }
 
@@ -264,6 +281,12 @@ impl Doc {
     /// Refuses with these codes, besides those that everybody is refused with who may not use the route.
     pub(crate) fn refuses(mut self, codes: &[ErrorCode]) -> Self {
         self.refusals.extend_from_slice(codes);
+        self
+    }
+
+    /// Refuses with a word that no code stands for, as LangSmith's clients tell more apart.
+    pub(crate) fn refuses_with(mut self, status: u16, words: &[&'static str]) -> Self {
+        self.words.extend(words.iter().map(|word| (status, *word)));
         self
     }
 

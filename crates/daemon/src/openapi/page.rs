@@ -146,6 +146,7 @@ fn opened_by(operation: &Value) -> String {
         }
     }
     match (ways.is_empty(), text(&operation["x-credential"])) {
+        (true, "path") => "what the path ends with".to_owned(),
         (true, "body") => "what stands in the body".to_owned(),
         (true, _) => "everybody".to_owned(),
         (false, _) => ways.join(", or "),

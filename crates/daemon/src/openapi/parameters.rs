@@ -37,7 +37,11 @@ fn known(name: &str) -> (Value, &'static str) {
         "key_id" => (text, "The id of a key, which is not its secret."),
         "exec_id" => (text, "The id of a command."),
         "name" => (text, "The name or the id of a sandbox."),
-        "token" => (text, "A token."),
+        "reference" => (text, "The id of a snapshot, or its name, or its name and tag."),
+        "snapshot_name" => (text, "The name of snapshots."),
+        "template" => (text, "The name of a template."),
+        "absent" => (text, "A name. There is nothing of it."),
+        "token" => (text, "A token, or what a link ends with."),
         "stream" => (json!({"type": "string", "enum": ["stdout", "stderr"]}), "Which stream."),
         "port" => (
             json!({"type": "integer", "minimum": 1, "maximum": 65535}),

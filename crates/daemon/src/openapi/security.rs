@@ -7,7 +7,7 @@ use api::errors::ErrorCode;
 use model::capability::Capability;
 use serde_json::{Value, json};
 
-use crate::dataplane::routes::Credentials;
+use crate::dataplane::{ports::headers::SERVICE_TOKEN, routes::Credentials};
 
 /// What opens a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,13 +16,15 @@ pub(crate) enum Opens {
     Public,
     /// An API key of any role.
     Key,
+    /// An API key of any role, or a token of any sandbox.
+    KeyOrToken,
     /// An API key of the role `admin`.
     Admin,
     /// An API key of the role `admin` or `broker`.
     Broker,
     /// What is shown stands in the body.
     InBody,
-    /// A token of the sandbox that the path names, or also a key of its tenant.
+    /// What the credentials of the sandbox that the path names are.
     Sandbox { needs: Option<Capability>, credentials: Credentials, is_in_band: bool },
 }
 
@@ -35,8 +37,11 @@ impl Opens {
     pub(super) fn requirements(self) -> Value {
         let by = |schemes: [&str; 2], words: &[&str]| schemes.map(|scheme| json!({scheme: words}));
         match self {
-            Self::Public | Self::InBody => json!([]),
+            Self::Public | Self::InBody | Self::Sandbox { credentials: Credentials::Link, .. } => {
+                json!([])
+            }
             Self::Key => json!(by(KEY, &[])),
+            Self::KeyOrToken => json!([by(KEY, &[]), by(TOKEN, &[])].concat()),
             Self::Admin => json!(by(KEY, &["admin"])),
             Self::Broker => json!(by(KEY, &["broker"])),
             Self::Sandbox { needs, credentials, is_in_band } => {
@@ -45,11 +50,24 @@ impl Opens {
                 if credentials == Credentials::TokenOrKey {
                     all.extend(by(KEY, &words));
                 }
+                if credentials == Credentials::TokenOrServiceToken {
+                    all.push(json!({"service_token": []}));
+                }
                 if is_in_band {
                     all.push(json!({}));
                 }
                 json!(all)
             }
+        }
+    }
+
+    /// Returns where the credential stands, if that is no header.
+    pub(super) const fn place(self) -> Option<&'static str> {
+        match self {
+            Self::InBody => Some("body"),
+            Self::Sandbox { credentials: Credentials::Link, .. } => Some("path"),
+            Self::Public | Self::Key | Self::KeyOrToken | Self::Admin | Self::Broker => None,
+            Self::Sandbox { .. } => None,
         }
     }
 
@@ -62,10 +80,25 @@ impl Opens {
         match self {
             Self::Public | Self::InBody => &[],
             Self::Key => &[Unauthenticated, RateLimited, InternalError, Unavailable],
+            Self::KeyOrToken => &[
+                Unauthenticated,
+                TokenExpired,
+                NotFound,
+                BindingSuperseded,
+                RateLimited,
+                InternalError,
+                Unavailable,
+            ],
             Self::Admin | Self::Broker => {
                 &[Unauthenticated, Forbidden, RateLimited, InternalError, Unavailable]
             }
-            Self::Sandbox { credentials: Credentials::Token, .. } => &[
+            Self::Sandbox { credentials: Credentials::Link, .. } => {
+                &[Unauthenticated, NotFound, InternalError, Unavailable]
+            }
+            Self::Sandbox {
+                credentials: Credentials::Token | Credentials::TokenOrServiceToken,
+                ..
+            } => &[
                 Unauthenticated,
                 TokenExpired,
                 CapabilityDenied,
@@ -94,6 +127,8 @@ pub(super) fn schemes() -> Value {
         have at least (`broker`, `admin`), or the capability that the policy must give it.";
     let token = "A token of one sandbox, as sessions and `POST /oauth/token` give them out. The words of a \
         requirement are the capability that it must have.";
+    let service =
+        "What `POST …/boxes/{name}/service-url` gives out: it opens one port of one sandbox.";
     let bearer = |about| json!({"type": "http", "scheme": "bearer", "description": about});
     let header = |about| json!({"type": "apiKey", "in": "header", "name": "X-Api-Key", "description": about});
     json!({
@@ -101,5 +136,8 @@ pub(super) fn schemes() -> Value {
         "key_header": header(key),
         "token": bearer(token),
         "token_header": header(token),
+        "service_token": {
+            "type": "apiKey", "in": "header", "name": SERVICE_TOKEN.as_str(), "description": service,
+        },
     })
 }

@@ -32,7 +32,6 @@ use crate::{
     auth::Caller,
     clock,
     executor::{Account, Executor},
-    from_wire,
     metrics::{Metrics, count_refusal},
     serve::{Phase, Settings},
 };
@@ -224,33 +223,13 @@ impl Connection {
         self.book
             .check(&execute.id, bytes)
             .map_err(|(code, message)| (code, message.to_owned()))?;
-        let min_memory = self.executor.min_memory(&execute.language).ok_or_else(|| {
-            let name: String = execute.language.chars().take(64).collect();
-            let message = format!("Language '{name}' is not available in this sandbox");
-            (ErrorCode::LanguageNotSupported, message)
-        })?;
-        let limits = self
-            .executor
-            .limit_policy()
-            .check(from_wire::asked_limits(execute.limits), min_memory)
-            .map_err(|refusal| (ErrorCode::InvalidRequest, refusal.to_string()))?;
-        if *self.phase.borrow() != Phase::Serving {
-            let message = "the server is shutting down".to_owned();
-            return Err((ErrorCode::SandboxOverloaded, message));
-        }
         let id: Arc<str> = execute.id.as_str().into();
         let posture = execute.posture.then(|| self.executor.posture()).flatten();
         let now = clock::now();
         let skew =
             clock::skew_ms(&execute.ts, now).filter(|skew| skew.unsigned_abs() > SMALL_SKEW_MS);
-        let place = self
-            .caller
-            .begin_execution()
-            .map_err(|quota| (ErrorCode::SandboxOverloaded, quota.to_string()))?;
-        let running = self
-            .account
-            .submit(from_wire::execution(execute, limits))
-            .map_err(|overloaded| (ErrorCode::SandboxOverloaded, overloaded.to_string()))?;
+        let phase = *self.phase.borrow();
+        let (running, place) = self.executor.admit(&self.account, &self.caller, phase, execute)?;
         let grace = u64::try_from(self.settings.grace.as_millis()).unwrap_or(u64::MAX);
         socket.queue(telling::ack(&id, &clock::text(now), grace, skew));
         self.metrics.accepted();

@@ -517,7 +517,7 @@ async fn boxes_are_created_used_stopped_and_deleted_as_langsmiths_clients_do() {
         409
     );
     let none = ask("POST", "/boxes", json!({})).await;
-    assert_eq!((none.status, &none.json()["detail"]["error"]), (400, &json!("SandboxConfig")));
+    assert_eq!((none.status, &none.json()["detail"]["error"]), (422, &json!("SandboxConfig")));
     assert_eq!(ask("POST", "/boxes/my-box/stop", json!({})).await.status, 200);
     let stopped = async {
         while ask("GET", "/boxes/my-box/status", Value::Null).await.json()["status"] != "stopped" {

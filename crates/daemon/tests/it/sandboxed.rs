@@ -146,6 +146,7 @@ impl Sandboxed {
             key: Key([7; 32]),
             defaults,
             prepared: 2,
+            docker: None,
         };
         let sandboxes = engine.open_sandboxes(store.clone(), images, settings).await.unwrap();
         let peers = Peers::of(rustix::process::geteuid().as_raw(), group);

@@ -234,15 +234,19 @@ async fn no_route_of_the_data_plane_is_open_to_whoever_has_no_right() {
                 "a stranger's key",
                 stranger.clone(),
                 match route.credentials {
-                    Credentials::Token => 401,
+                    Credentials::Token | Credentials::TokenOrServiceToken | Credentials::Link => {
+                        401
+                    }
                     Credentials::TokenOrKey => 404,
                 },
             ),
         ];
         if route.capability().is_some() {
-            rows.push(("all other capabilities", sign(&claims(&ours, without, 0)), 403));
+            // A link takes no token at all.
+            let status = if route.credentials == Credentials::Link { 401 } else { 403 };
+            rows.push(("all other capabilities", sign(&claims(&ours, without, 0)), status));
         }
-        if route.credentials == Credentials::Token {
+        if route.credentials != Credentials::TokenOrKey {
             rows.push(("a key", daemon.key.clone(), 401));
         }
         let path = concrete(&route.path, &ours);

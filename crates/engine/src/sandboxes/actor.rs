@@ -31,10 +31,12 @@ use isolate::{
     supervisor::wire::{Ask as Say, Tell},
 };
 use model::{
+    adjustment::Adjusted,
     exec::ExecState,
     ids::{Alias, ExecId, SandboxId, Tenant},
     life::{EndCause, FailureCause, Life, Phase},
     sandbox::{Request, Sandbox},
+    spec::Provider as Name,
     transition::{Observation, Transition},
     units::Timestamp,
 };
@@ -52,6 +54,7 @@ use super::{
     link::Link,
     machine::{Found, MachineError},
     materials::{self, Materials},
+    provider::Provider,
     way::Way,
 };
 use crate::images::{ImageError, Progress};
@@ -96,6 +99,7 @@ pub(super) struct Wish {
 #[derive(Debug)]
 pub(super) struct Contact {
     pub(super) tenant: Tenant,
+    pub(super) provider: Name,
     pub(super) alias: Option<Alias>,
     pub(super) asks: mpsc::Sender<Ask>,
     pub(super) feeds: Arc<Feeds>,
@@ -182,6 +186,8 @@ pub(super) struct Actor {
     moments: Moments,
     /// How often the supervisor hung up since it last said anything.
     hang_ups: u32,
+    /// Why nobody can say what has become of its processes, while that is so.
+    out_of_reach: Option<String>,
     /// The store was closed under it.
     is_over: bool,
 }
@@ -209,7 +215,7 @@ impl Actor {
         let (shared, sandbox) = (Arc::clone(shared), sandbox.clone());
         Box::pin(async move {
             let defaults = shared.settings.defaults;
-            Done::Made(shared.machine.make(&sandbox, defaults).await)
+            Done::Made(shared.provider(&sandbox.spec).make(&sandbox, defaults).await)
         })
     }
 
@@ -256,6 +262,7 @@ impl Actor {
             last_at,
             moments,
             hang_ups: 0,
+            out_of_reach: None,
             is_over: false,
         }
     }
@@ -292,6 +299,11 @@ impl Actor {
 
     fn phase(&self) -> Phase {
         self.sandbox.life.phase
+    }
+
+    /// Returns where it runs.
+    fn provider(&self) -> &dyn Provider {
+        self.shared.provider(&self.sandbox.spec)
     }
 
     async fn next(&mut self) -> Happened {
@@ -346,16 +358,13 @@ impl Actor {
                     if let Some(companions) = companions {
                         companions.let_go().await;
                     }
-                    Done::Removed(shared.machine.remove_all(&sandbox).await)
+                    Done::Removed(shared.provider(&sandbox.spec).remove(&sandbox).await)
                 }))
             }
-            (Presence::Unknown, _) => {
-                let (name, resources) = (sandbox.id.to_string(), sandbox.spec.resources);
-                Some(Box::pin(async move {
-                    let defaults = shared.settings.defaults;
-                    Done::Found(shared.machine.open(&name, &resources, defaults).await)
-                }))
-            }
+            (Presence::Unknown, _) => Some(Box::pin(async move {
+                let defaults = shared.settings.defaults;
+                Done::Found(shared.provider(&sandbox.spec).find(&sandbox, defaults).await)
+            })),
             (Presence::Remains, _)
             | (Presence::Link(_), Phase::Stopped | Phase::Failed)
             | (Presence::Foreign { .. }, Phase::Stopping | Phase::Stopped | Phase::Failed) => {
@@ -364,13 +373,14 @@ impl Actor {
                     if let Some(companions) = companions {
                         companions.stopped().await;
                     }
-                    Done::Ended(shared.machine.end_all(&sandbox).await)
+                    Done::Ended(shared.provider(&sandbox.spec).end(&sandbox).await)
                 }))
             }
             (Presence::None, Phase::Provisioning) if !materials::are_noted(&self.sandbox) => {
                 let (sandbox, progress) = (self.sandbox.clone(), self.door.progress.clone());
                 Some(Box::pin(async move {
-                    Done::Gathered(materials::gather(&shared, &sandbox, &progress).await)
+                    let provider = shared.provider(&sandbox.spec);
+                    Done::Gathered(provider.gather(&shared.images, &sandbox, &progress).await)
                 }))
             }
             (Presence::None, Phase::Provisioning | Phase::Resuming) => {
@@ -437,12 +447,16 @@ impl Actor {
                 self.let_go(Presence::Link(link));
                 self.knows_nothing().await;
             }
-            Done::Found(Ok(Found::Link(link))) => {
-                failpoint::pass("c.connected");
-                self.let_go(Presence::Link(link));
+            Done::Found(Ok(found)) => {
+                self.is_cleared();
+                self.out_of_reach = None;
+                self.found(found).await;
             }
             Done::Made(Err(error)) => self.not_made(&error).await,
-            Done::Found(Ok(Found::Nothing { rebooted })) => self.found_nothing(rebooted).await,
+            Done::Found(Err(error)) if error.is_out_of_reach() => {
+                self.out_of_reach = Some(error.to_string());
+                self.set_aside("find its processes", &error);
+            }
             Done::Found(Err(error)) => {
                 tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "not found");
                 self.presence = Presence::Remains;
@@ -495,6 +509,12 @@ impl Actor {
         self.moments.follow(&self.sandbox.life, transition);
         self.door.used.send_replace(self.moments.used());
         self.sandbox.life = transition.life().clone();
+        if let Some(Adjusted { alias, spec }) = transition.adjusted() {
+            (self.sandbox.alias, self.sandbox.spec) = (alias.clone(), spec.clone());
+            if let Some(contact) = self.shared.living().get_mut(&self.sandbox.id) {
+                contact.alias.clone_from(alias);
+            }
+        }
         self.door.life.send_replace(Some(self.sandbox.life.clone()));
         for event in transition.events() {
             self.last_at = self.last_at.max(event.occurred_at);

@@ -8,7 +8,7 @@ use model::{
     life::{EndCause, Life, Phase, SuspendReason},
     policy::Quotas,
     sandbox::{Request, Sandbox},
-    spec::SandboxSpec,
+    spec::{Provider, SandboxSpec},
     units::Timestamp,
 };
 use store::{Store, sessions::Binding};
@@ -48,6 +48,11 @@ impl Sandboxes {
         let life = self.shared.living().get(id).map(|contact| contact.life.clone())?;
         let life = life.borrow();
         life.as_ref().map(see)
+    }
+
+    /// Returns where a sandbox runs that has a task here.
+    pub(crate) fn provider(&self, id: &SandboxId) -> Option<Provider> {
+        self.shared.living().get(id).map(|contact| contact.provider)
     }
 
     /// Returns the phase of a sandbox, wherever it lives; nothing if it is gone.

@@ -6,7 +6,7 @@ use isolate::supervisor::wire::{Input, Size, Start, User, Wanted};
 use model::{
     image::{HOST, UsedImage},
     sandbox::Sandbox,
-    spec::{self, ExecSpec, SandboxSpec},
+    spec::{self, ElseIn, ExecSpec, SandboxSpec},
 };
 
 use super::SandboxError;
@@ -24,7 +24,8 @@ const MAX_TEXT: usize = (128 << 10) - 1;
 /// What the variables of an image may take of that.
 pub(super) const MAX_IMAGE_ENV: usize = 8 << 10;
 
-const ONE_USER: &str = "this server runs as an ordinary user, so that sandboxes have no root";
+pub(super) const ONE_USER: &str =
+    "this server runs as an ordinary user, so that sandboxes have no root";
 
 /// Refuses a sandbox whose own command could not be run. Its image need not be here yet.
 pub(super) fn check_main(spec: &SandboxSpec) -> Result<(), SandboxError> {
@@ -36,14 +37,44 @@ pub(super) fn check_main(spec: &SandboxSpec) -> Result<(), SandboxError> {
     check_size(&environment(None, spec, &command), image, &command)
 }
 
-/// Refuses a command that cannot be run in this sandbox.
+/// Refuses a sandbox in which no command could be run as it says.
+pub(super) fn check_run(
+    spec: &SandboxSpec,
+    no_root: Option<&'static str>,
+) -> Result<(), SandboxError> {
+    let refuse = |why: &str| Err(SandboxError::Invalid(why.to_owned()));
+    if let Some(why) = no_root
+        && user(spec, &ExecSpec::default())? == User::Root
+    {
+        return refuse(why);
+    }
+    let is_path = |path: &str| path.starts_with('/') && path.len() <= 4096 && !path.contains('\0');
+    if spec.run.directory.as_deref().is_some_and(|path| !is_path(path)) {
+        return refuse("the folder that commands are run in is an absolute path");
+    }
+    let is_bad = |(name, value): (&String, &String)| {
+        name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
+    };
+    if spec.env.iter().any(is_bad) {
+        return refuse("a variable has a name without =, and neither holds the character zero");
+    }
+    let size: usize = spec.env.iter().map(|(name, value)| name.len() + value.len() + 5).sum();
+    if size > MAX_COMMAND / 2 {
+        return refuse("the variables of a sandbox take 512 KiB at most");
+    }
+    Ok(())
+}
+
+/// Refuses a command that cannot be run in this sandbox, which may have no root for this reason.
 pub(super) fn check(
     sandbox: &Sandbox,
     spec: &ExecSpec,
-    has_users: bool,
+    no_root: Option<&'static str>,
 ) -> Result<(), SandboxError> {
-    if user(spec)? == User::Root && !has_users {
-        return Err(SandboxError::Invalid(ONE_USER.to_owned()));
+    if let Some(why) = no_root
+        && user(&sandbox.spec, spec)? == User::Root
+    {
+        return Err(SandboxError::Invalid(why.to_owned()));
     }
     check_size(&environment(image_of(sandbox), &sandbox.spec, spec), 0, spec)
 }
@@ -94,11 +125,8 @@ pub(super) fn start(
         exec: name.to_owned(),
         argv: spec.command.clone(),
         env: environment(image_of(sandbox), &sandbox.spec, spec),
-        directory: match spec.working_directory.as_str() {
-            "" => isolate::plan::WORKSPACE.to_owned(),
-            directory => directory.to_owned(),
-        },
-        user: user(spec)?,
+        directory: directory(&sandbox.spec, spec).to_owned(),
+        user: user(&sandbox.spec, spec)?,
         keep,
         input: match spec.input {
             spec::Input::Open => Input::Open,
@@ -113,9 +141,24 @@ pub(super) fn start(
     })
 }
 
-fn user(spec: &ExecSpec) -> Result<User, SandboxError> {
+/// Returns where a command is run.
+fn directory<'a>(sandbox: &'a SandboxSpec, spec: &'a ExecSpec) -> &'a str {
+    let own = Some(spec.working_directory.as_str()).filter(|own| !own.is_empty());
+    let of_sandbox = sandbox.run.directory.as_deref();
+    own.or(of_sandbox).unwrap_or(match spec.else_in {
+        ElseIn::Workspace => isolate::plan::WORKSPACE,
+        ElseIn::Home => isolate::plan::HOME,
+    })
+}
+
+/// Returns the name of whoever runs a command.
+fn user_name<'a>(sandbox: &'a SandboxSpec, spec: &'a ExecSpec) -> Option<&'a str> {
+    spec.user.as_deref().or(sandbox.run.user.as_deref())
+}
+
+fn user(sandbox: &SandboxSpec, spec: &ExecSpec) -> Result<User, SandboxError> {
     let plain = |user| User::Plain { user, group: user };
-    match spec.user.as_deref() {
+    match user_name(sandbox, spec) {
         None | Some("agbox") => Ok(plain(isolate::plan::INSIDE_USER)),
         Some("root" | "0") => Ok(User::Root),
         Some(other) => match other.parse::<u16>() {
@@ -130,7 +173,7 @@ fn user(spec: &ExecSpec) -> Result<User, SandboxError> {
 /// The command's own variables win over the sandbox's, those over its image's, and those over what
 /// everybody has.
 fn environment(image: Option<&UsedImage>, sandbox: &SandboxSpec, spec: &ExecSpec) -> Vec<String> {
-    let home = if matches!(spec.user.as_deref(), Some("root" | "0")) {
+    let home = if matches!(user_name(sandbox, spec), Some("root" | "0")) {
         "/root"
     } else {
         isolate::plan::HOME
@@ -163,6 +206,62 @@ mod tests {
         let env = environment(Some(&image), &sandbox, &spec);
         let expected = ["A=exec", "B=box", "C=image", "HOME=/home/agbox", "LANG=C", "PATH=/bin"];
         assert_eq!(env, expected);
+    }
+
+    #[test]
+    fn a_command_is_run_as_it_says_else_as_its_sandbox_says() {
+        let text = |text: &str| Some(text.to_owned());
+        let plain = SandboxSpec::default();
+        let run = spec::RunAs { user: text("root"), directory: text("/srv") };
+        let own = SandboxSpec { run, ..SandboxSpec::default() };
+        let nothing = ExecSpec::default();
+        let at_home = ExecSpec { else_in: ElseIn::Home, ..ExecSpec::default() };
+        let says = ExecSpec {
+            working_directory: "/tmp".to_owned(),
+            user: text("agbox"),
+            ..at_home.clone()
+        };
+        let rows = [
+            (&plain, &nothing, "/workspace", "/home/agbox"),
+            (&plain, &at_home, "/home/agbox", "/home/agbox"),
+            (&own, &at_home, "/srv", "/root"),
+            (&own, &says, "/tmp", "/home/agbox"),
+        ];
+        for (sandbox, spec, folder, home) in rows {
+            assert_eq!(directory(sandbox, spec), folder);
+            let env = environment(None, sandbox, spec);
+            assert!(env.contains(&format!("HOME={home}")), "{env:?}");
+        }
+    }
+
+    #[test]
+    fn a_sandbox_says_only_what_commands_can_be_run_with() {
+        let with =
+            |user: Option<&str>, directory: Option<&str>, env: &[(&str, &str)]| SandboxSpec {
+                run: spec::RunAs {
+                    user: user.map(str::to_owned),
+                    directory: directory.map(str::to_owned),
+                },
+                env: variables(env),
+                ..SandboxSpec::default()
+            };
+        let large = "x".repeat(MAX_COMMAND / 2);
+        let refused = [
+            with(Some("nobody-here"), None, &[]),
+            with(None, Some("relative"), &[]),
+            with(None, Some("/a\0b"), &[]),
+            with(None, None, &[("", "x")]),
+            with(None, None, &[("A=B", "x")]),
+            with(None, None, &[("A", "x\0")]),
+            with(None, None, &[("A", &large)]),
+        ];
+        for spec in refused {
+            let answer = check_run(&spec, None);
+            assert!(matches!(answer, Err(SandboxError::Invalid(_))), "{spec:?}: {answer:?}");
+        }
+        let root = with(Some("0"), Some("/srv"), &[("A", "")]);
+        assert!(check_run(&root, None).is_ok());
+        assert!(check_run(&root, Some(ONE_USER)).is_err());
     }
 
     #[test]

@@ -26,7 +26,7 @@ use super::{
     clock, command, companions, materials, paths,
     places::{Place, Terms},
     random,
-    stock::{Kind, Prepared},
+    stock::Prepared,
 };
 
 /// How long a body that is as good as made is waited for before its record is kept: with it, that it is
@@ -65,7 +65,7 @@ impl Sandboxes {
         spec: SandboxSpec,
         record: Record,
     ) -> Result<Sandbox, SandboxError> {
-        let (creating, place) = self.begin(caller, tenant, alias, spec, record).await?;
+        let (creating, place) = self.intend(caller, tenant, alias, spec, record).await?;
         // Whoever asks may go away: what was begun is not left halfway.
         let (answer, accepted) = oneshot::channel();
         self.shared.tasks.start("creation of a sandbox", async move {
@@ -84,11 +84,11 @@ impl Sandboxes {
         spec: SandboxSpec,
         record: Record,
     ) -> Result<Sandbox, SandboxError> {
-        let (creating, place) = self.begin(caller, tenant, None, spec, record).await?;
+        let (creating, place) = self.intend(caller, tenant, None, spec, record).await?;
         Box::pin(creating.accept(place)).await
     }
 
-    async fn begin(
+    async fn intend(
         &self,
         caller: &Caller,
         tenant: &Tenant,
@@ -97,8 +97,9 @@ impl Sandboxes {
         record: Record,
     ) -> Result<(Creating, Place), SandboxError> {
         let shared = &self.shared;
-        shared.machine.check(&spec).await?;
+        shared.provider(&spec).check(&spec).await?;
         command::check_main(&spec)?;
+        command::check_run(&spec, shared.provider(&spec).no_root())?;
         companions::check(&spec)?;
         let opened = paths::images_of(caller, &spec);
         materials::check(&shared.images, &spec, &opened)?;
@@ -108,7 +109,7 @@ impl Sandboxes {
             Record::Alone => Quotas::default(),
         };
         let place = Place::take(shared, tenant, quotas)?;
-        let prepared = shared.stock.take(Kind::of(&spec));
+        let prepared = shared.provider(&spec).prepared(&spec).and_then(|it| shared.stock.take(it));
         let id = match &prepared {
             Some(Prepared { id, .. }) => id.clone(),
             None => SandboxId::from_random(random()?),
@@ -224,7 +225,8 @@ impl Creating {
         }
         if is_begun || self.has_paths {
             // If this fails, the next server does it.
-            let _ = self.shared.machine.remove(self.creation.sandbox().id.as_str()).await;
+            let sandbox = self.creation.sandbox();
+            let _ = self.shared.provider(&sandbox.spec).remove(sandbox).await;
         } else {
             self.shared.stock.give_back(self.prepared);
         }

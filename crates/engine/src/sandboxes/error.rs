@@ -1,6 +1,6 @@
 //! Why something cannot be done with a sandbox.
 
-use model::{event::Sequence, policy::QuotaError, sandbox::Refusal};
+use model::{event::Sequence, policy::QuotaError, sandbox::Refusal, snapshot::SnapshotRefusal};
 use store::StoreError;
 
 use crate::images::ImageError;
@@ -22,6 +22,15 @@ pub enum SandboxError {
     OutputGone,
     #[error("no shell of this name runs in the sandbox")]
     ShellNotFound,
+    #[error("there is no snapshot of this name")]
+    SnapshotNotFound,
+    #[error("there is a snapshot of this name already")]
+    SnapshotExists,
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotRefusal),
+    /// Its tenant has as many as it may.
+    #[error("{0}")]
+    TooMany(String),
     #[error(transparent)]
     Refused(Refusal),
     #[error("event {asked} is out of range: there are events {earliest} to {latest}")]
@@ -34,6 +43,9 @@ pub enum SandboxError {
     /// It may be possible later.
     #[error("{0}")]
     Unavailable(String),
+    /// Where the sandbox runs, or is to run, nobody answers. Nothing of it has changed.
+    #[error("{0}")]
+    Provider(String),
     #[error(transparent)]
     Image(#[from] ImageError),
     /// The fault is the server's own. Whoever asks what became of it is told the truth.
@@ -56,7 +68,8 @@ impl From<StoreError> for SandboxError {
             | StoreError::Audit { .. }
             | StoreError::Unreachable { .. }
             | StoreError::Closed => Self::Unavailable(error.to_string()),
-            StoreError::Label => Self::Invalid(error.to_string()),
+            StoreError::Label | StoreError::Cursor => Self::Invalid(error.to_string()),
+            StoreError::TooMany { .. } => Self::TooMany(error.to_string()),
             other => Self::Store(other),
         }
     }

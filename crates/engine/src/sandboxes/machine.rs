@@ -8,6 +8,7 @@ use std::{
 };
 
 use isolate::{
+    cgroup::handles::FreezeError,
     paths::{NoPath, Problem},
     plan::Broken,
     sandbox::{BodySpec, HostPaths, Image, SandboxAnswer, SandboxOrder, companion_name, folder},
@@ -31,6 +32,8 @@ use tokio::time::timeout;
 
 use super::{
     Defaults, LEAST_DISK, SandboxError, Settings,
+    actor::chain,
+    command,
     group::Group,
     link::Link,
     paths::{has_paths, root_of},
@@ -54,7 +57,7 @@ impl fmt::Debug for Key {
 }
 
 /// How long a supervisor may take to say that it is ready.
-const READY_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long it may take if it has files to copy first.
 const COPIED_WITHIN: Duration = Duration::from_mins(10);
@@ -104,6 +107,16 @@ pub(super) enum MachineError {
     Volume { said: String },
     #[error("which image {image} it was made from is not known")]
     NoImage { image: String },
+    #[error(transparent)]
+    Freeze(#[from] FreezeError),
+    /// It may answer later. What it has of the sandbox is as it was.
+    #[error("{why}")]
+    Provider { why: String },
+    #[error("its provider has it no more")]
+    Gone,
+    #[cfg_attr(not(feature = "docker"), expect(dead_code, reason = "only engines answer so"))]
+    #[error("the provider could not {doing}: it answered {status}")]
+    Container { doing: &'static str, status: u16 },
     #[error("the spawner answered something else")]
     Confused,
     #[error("cannot publish a port at port {port} of this machine")]
@@ -119,13 +132,35 @@ impl MachineError {
     pub(super) fn is_our_own_end(&self) -> bool {
         matches!(self, Self::Engine(EngineError::SpawnerGone | EngineError::Socket(_)))
     }
+
+    /// Whether the sandbox is as it was, and can only not be reached.
+    pub(super) fn is_out_of_reach(&self) -> bool {
+        matches!(self, Self::Provider { .. })
+    }
+}
+
+impl From<MachineError> for SandboxError {
+    fn from(error: MachineError) -> Self {
+        match error {
+            MachineError::Provider { why } => Self::Provider(why),
+            other => Self::Unavailable(chain(&other)),
+        }
+    }
 }
 
 /// What was found of a sandbox.
 #[derive(Debug)]
 pub(super) enum Found {
     Link(Link),
-    Nothing { rebooted: bool },
+    Nothing {
+        rebooted: bool,
+    },
+    /// Its provider has ended its processes, and kept its files.
+    #[cfg_attr(not(feature = "docker"), expect(dead_code, reason = "only containers are so"))]
+    Stopped,
+    /// Its provider has nothing of it.
+    #[cfg_attr(not(feature = "docker"), expect(dead_code, reason = "only containers are so"))]
+    Gone,
 }
 
 impl Machine {
@@ -204,6 +239,11 @@ impl Machine {
         self.has_users
     }
 
+    /// Says why no command can be root, if none can.
+    pub(super) fn no_root(&self) -> Option<&'static str> {
+        (!self.has_users).then_some(command::ONE_USER)
+    }
+
     /// Starts the supervisor of a sandbox and connects to it.
     pub(super) async fn make(
         &self,
@@ -271,8 +311,18 @@ impl Machine {
         let control = fds.next().ok_or(EngineError::MissingDescriptors)?;
         let group = Group::new(cgroup, fds.collect())?;
         group.limit(&sandbox.spec.resources, defaults).map_err(MachineError::Limits)?;
-        let control = Control::from_fd(control).map_err(MachineError::Link)?;
         let within = if sandbox.spec.copies.is_empty() { READY_WITHIN } else { COPIED_WITHIN };
+        self.connect_when_ready(&name, control, within).await
+    }
+
+    /// Waits until the init at the other end supervises, and connects to it.
+    pub(super) async fn connect_when_ready(
+        &self,
+        name: &str,
+        control: OwnedFd,
+        within: Duration,
+    ) -> Result<Link, MachineError> {
+        let control = Control::from_fd(control).map_err(MachineError::Link)?;
         match timeout(within, control.receive()).await {
             Ok(report) => match report? {
                 Report::Ready => {}
@@ -282,7 +332,7 @@ impl Machine {
             },
             Err(_elapsed) => return Err(MachineError::NotInTime(within)),
         }
-        self.connect(&name).map(Link::of_this_build)
+        self.connect(name).map(Link::of_this_build)
     }
 
     /// Finds the supervisor that a daemon before this one has left, if it lives. That one may have
@@ -312,8 +362,24 @@ impl Machine {
         }
     }
 
+    /// Has a sandbox and its companions stand still, or none of them.
+    pub(super) async fn freeze_all(&self, sandbox: &Sandbox) -> Result<(), MachineError> {
+        for group in self.groups(sandbox).await? {
+            if let Err(error) = group.freeze().await {
+                self.thaw_all(sandbox).await?;
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn thaw_all(&self, sandbox: &Sandbox) -> Result<(), MachineError> {
+        let groups = self.groups(sandbox).await?;
+        Ok(groups.iter().try_for_each(Group::thaw)?)
+    }
+
     /// Opens the control groups of a sandbox and of its companions that live.
-    pub(super) async fn groups(&self, sandbox: &Sandbox) -> Result<Vec<Group>, MachineError> {
+    async fn groups(&self, sandbox: &Sandbox) -> Result<Vec<Group>, MachineError> {
         let mut groups = vec![self.group(sandbox.id.as_str()).await?];
         for name in companions_of(sandbox) {
             match self.group(&name).await {
@@ -332,7 +398,7 @@ impl Machine {
         Ok((settle(answer)?, fds))
     }
 
-    fn connect(&self, name: &str) -> Result<Link, MachineError> {
+    pub(super) fn connect(&self, name: &str) -> Result<Link, MachineError> {
         let (folder, secret) = self.door(name);
         Link::open(&folder, secret).map_err(MachineError::Link)
     }
@@ -439,7 +505,7 @@ impl Machine {
             .unwrap_or(Err(io::ErrorKind::Interrupted.into()))
     }
 
-    fn secret(&self, name: &str) -> Secret {
+    pub(super) fn secret(&self, name: &str) -> Secret {
         let mut hash = Sha256::new();
         hash.update(self.key.0);
         hash.update(name);
@@ -489,7 +555,7 @@ fn image_of(sandbox: &Sandbox) -> Result<Image, MachineError> {
     Ok(Image::Layers(used.layers.clone()))
 }
 
-fn settle(answer: SandboxAnswer) -> Result<SandboxAnswer, MachineError> {
+pub(super) fn settle(answer: SandboxAnswer) -> Result<SandboxAnswer, MachineError> {
     match answer {
         SandboxAnswer::Failed { broken } => Err(broken.into()),
         SandboxAnswer::NoPath(no_path) => Err(no_path.into()),

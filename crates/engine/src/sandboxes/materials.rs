@@ -10,7 +10,11 @@ use model::{
     transition::{Creation, Observation},
 };
 
-use super::{Shared, command, machine::MachineError, paths};
+use super::{
+    command,
+    machine::{Machine, MachineError},
+    paths,
+};
 use crate::images::{Digest, Found, Image, ImageError, Images, InUse, Listener, Pinned, Wanted};
 
 /// The images of one sandbox. None of them is deleted while this is held.
@@ -38,7 +42,8 @@ pub(super) fn check(
 
 /// Brings every image of a sandbox here. The listener hears of one after the other.
 pub(super) async fn gather(
-    shared: &Shared,
+    images: &Images,
+    machine: &Machine,
     sandbox: &Sandbox,
     listener: &Listener,
 ) -> Result<Materials, ImageError> {
@@ -46,10 +51,10 @@ pub(super) async fn gather(
     for name in names(&sandbox.spec) {
         let mut wanted: Wanted = name.parse()?;
         if let Some(path) = paths::place_of(wanted.reference.clone()) {
-            let opened = shared.machine.open_granted(&sandbox.id, path).await;
+            let opened = machine.open_granted(&sandbox.id, path).await;
             wanted.opened = opened.map_err(|error| unreadable(name, &error))?;
         }
-        match shared.images.get(wanted, listener).await? {
+        match images.get(wanted, listener).await? {
             // It is used where it is, by who can open it.
             Found::Host | Found::Directory { .. } => {}
             Found::Image(pinned) => {
@@ -90,21 +95,26 @@ fn unreadable(name: &str, error: &MachineError) -> ImageError {
     ImageError::Unreadable { image: name.to_owned(), message: error.to_string() }
 }
 
-fn used(image: &Image) -> Result<UsedImage, ImageError> {
-    let run = &image.run;
-    if command::size_of(&run.env) > command::MAX_IMAGE_ENV {
+/// Reads the variables of an image.
+pub(super) fn variables(image: &str, env: &[String]) -> Result<Variables, ImageError> {
+    if command::size_of(env) > command::MAX_IMAGE_ENV {
         let message = format!("its variables take more than {} bytes", command::MAX_IMAGE_ENV);
-        return Err(ImageError::Unsupported { image: image.name.clone(), message });
+        return Err(ImageError::Unsupported { image: image.to_owned(), message });
     }
     let variable = |text: &String| {
         let (name, value) = text.split_once('=')?;
         let is_good = !name.is_empty() && !text.contains('\0');
         is_good.then(|| (name.to_owned(), value.to_owned()))
     };
+    Ok(env.iter().filter_map(variable).collect())
+}
+
+fn used(image: &Image) -> Result<UsedImage, ImageError> {
+    let run = &image.run;
     Ok(UsedImage {
         id: image.id.to_string(),
         layers: image.layer_names(),
-        env: run.env.iter().filter_map(variable).collect::<Variables>(),
+        env: variables(&image.name, &run.env)?,
         command: run.entrypoint.iter().chain(&run.cmd).cloned().collect(),
         entrypoint: run.entrypoint.clone(),
         user: run.user.clone(),

@@ -1,11 +1,12 @@
 //! Waiting for a sandbox that is on its way.
 
 use model::{
+    ids::Tenant,
     life::{Life, Phase},
-    sandbox::Sandbox,
+    sandbox::{Refusal, Sandbox},
 };
 
-use super::{SandboxError, Sandboxes};
+use super::{SandboxError, Sandboxes, Taken};
 
 impl Sandboxes {
     /// Waits until a sandbox is ready that is on its way to it, or will not be. Returns it as it is then.
@@ -24,6 +25,25 @@ impl Sandboxes {
             None => sandbox = self.settled_elsewhere(&sandbox).await?,
         }
         Ok(sandbox)
+    }
+
+    /// Starts a sandbox that is stopped, or will be in a moment: then that is waited for.
+    pub async fn start(&self, tenant: &Tenant, name: &str) -> Result<Taken, SandboxError> {
+        let id = self.get(tenant, name).await?.id;
+        loop {
+            let life = self.shared.living().get(&id).map(|contact| contact.life.clone());
+            let started = self.resume(tenant, id.as_str()).await;
+            match (started, life) {
+                (Err(SandboxError::Refused(Refusal::NotYet(Phase::Stopping))), Some(mut life)) => {
+                    let has_stopped = |life: &Option<Life>| {
+                        life.as_ref().is_some_and(|life| life.phase != Phase::Stopping)
+                    };
+                    // Its task comes to its end only with the sandbox, which the next try tells.
+                    let _ = life.wait_for(has_stopped).await;
+                }
+                (answer, _) => return answer,
+            }
+        }
     }
 
     async fn settled_elsewhere(&self, sandbox: &Sandbox) -> Result<Sandbox, SandboxError> {

@@ -11,7 +11,7 @@ use model::{
     exec::Exec,
     ids::{ExecId, SandboxId, ShellName, Tenant},
     sandbox::{Sandbox, WhenStopped},
-    spec::{ExecSpec, Input, OnFull, TerminalSize, Variables},
+    spec::{ElseIn, ExecSpec, Input, OnFull, TerminalSize, Variables},
 };
 
 use super::{SandboxError, Sandboxes, Shared, attach::Attached, feeds::Feed, random};
@@ -57,6 +57,7 @@ impl ShellSpec {
         ExecSpec {
             command: if command.is_empty() { usual() } else { command },
             working_directory,
+            else_in: ElseIn::Workspace,
             env,
             user,
             input: Input::Open,

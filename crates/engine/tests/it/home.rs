@@ -144,6 +144,7 @@ impl Home {
             key: Key([7; 32]),
             defaults,
             prepared: 2,
+            docker: None,
         };
         let sandboxes = engine.open_sandboxes(store.clone(), images, settings).await.unwrap();
         Server { engine, sandboxes, store, spawner }

@@ -113,7 +113,7 @@ fn new_proc() -> Result<OwnedFd, Errno> {
 }
 
 /// Makes the folders that a sandbox has whatever its image has.
-fn furnish(root: &OwnedFd, identity: Identity) -> Result<(), Errno> {
+pub(super) fn furnish(root: &OwnedFd, identity: Identity) -> Result<(), Errno> {
     for name in ["dev", "home", "proc", "root", "run"] {
         folder(root, "", name, 0o755)?;
     }

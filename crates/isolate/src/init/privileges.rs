@@ -116,10 +116,13 @@ pub(crate) fn of_image_worker(filter: &[u8]) -> Result<(), Broken> {
     sys::seccomp::load(filter).map_err(Broken::at(Step::Seccomp))
 }
 
-/// A server that may have few descriptors itself can give nobody more: less is as safe.
+/// Who may have few descriptors or processes himself can give nobody more: less is as safe.
 fn limits(limits: Rlimits) -> Result<(), Errno> {
-    let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let limits = Rlimits { open_files: limits.open_files.min(most), ..limits };
+    let most = |resource| getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let limits = Rlimits {
+        open_files: limits.open_files.min(most(Resource::Nofile)),
+        processes: limits.processes.min(most(Resource::Nproc)),
+    };
     limits.all().into_iter().try_for_each(|(kind, value)| sys::process::limit(kind, value))
 }
 

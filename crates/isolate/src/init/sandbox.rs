@@ -3,12 +3,15 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::{fs::Mode, io::Errno};
+use rustix::{
+    fs::{CWD, Mode, OFlags, openat},
+    io::Errno,
+};
 
 use super::{hosts, image, paths, privileges, report, root};
 use crate::{
     plan::{Broken, Step},
-    sandbox::{RootPlan, SandboxPlan},
+    sandbox::{ContainedPlan, RootPlan, SandboxPlan},
     socket::PacketSocket,
     supervisor::{Groups, Place, Stem, Supervision, join},
     sys,
@@ -17,6 +20,8 @@ use crate::{
 
 /// The descriptors that come with a plan.
 type Fds = std::vec::IntoIter<OwnedFd>;
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CLOEXEC);
 
 /// A root that was put together and is stood on.
 #[derive(Debug)]
@@ -76,6 +81,29 @@ pub(super) fn prepare(
     begin(settled, &root, plan, &mut fds).map_err(Report::Broken)
 }
 
+/// Makes a container the sandbox: whoever made it has given it root, network and limits. When this
+/// returns it listens.
+pub(super) fn contain(plan: &ContainedPlan, fds: Vec<OwnedFd>) -> Result<Supervision, Broken> {
+    let mut fds = fds.into_iter();
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    let at = Broken::at(Step::Writable);
+    let root = openat(CWD, "/", DIRECTORY, Mode::empty()).map_err(&at)?;
+    image::furnish(&root, plan.rights.identity).map_err(&at)?;
+    drop(root);
+    privileges::of_body()?;
+    let stem = Stem::fork(|| Ok(())).map_err(Broken::at(Step::Fork))?;
+    let place = Place {
+        sandbox: plan.sandbox.clone(),
+        secret: plan.secret.clone(),
+        rights: plan.rights.clone(),
+        filter: plan.filter.clone(),
+        outputs: next(&mut fds)?,
+        journal: next(&mut fds)?,
+        groups: Groups::default(),
+    };
+    listen(place, stem, next(&mut fds)?)
+}
+
 fn next(fds: &mut Fds) -> Result<OwnedFd, Broken> {
     fds.next().ok_or_else(|| Broken::at(Step::Plan)(Errno::BADF))
 }
@@ -119,9 +147,13 @@ fn begin(
         journal: next(fds)?,
         groups: settled.groups,
     };
-    let supervision = Supervision::begin(place, settled.stem, next(fds)?);
-    let supervision = supervision.map_err(Broken::at(Step::Fork))?;
-    privileges::of_supervisor(&plan.filter)?;
+    listen(place, settled.stem, next(fds)?)
+}
+
+fn listen(place: Place, stem: Stem, socket: OwnedFd) -> Result<Supervision, Broken> {
+    let filter = place.filter.clone();
+    let supervision = Supervision::begin(place, stem, socket).map_err(Broken::at(Step::Fork))?;
+    privileges::of_supervisor(&filter)?;
     Ok(supervision)
 }
 

@@ -160,7 +160,8 @@ impl Watch<'_> {
             Command::Plan(_)
             | Command::Settle { .. }
             | Command::Furnish(_)
-            | Command::Sandbox(_) => Err(Errno::BADMSG),
+            | Command::Sandbox(_)
+            | Command::Contained(_) => Err(Errno::BADMSG),
             Command::Go { at_most, watch_memory } => {
                 self.memory = watch_memory.map(MemoryWatch::new);
                 arm(&self.deadline, at_most)

@@ -1,6 +1,7 @@
 //! Long-lived sandboxes, as the spawner knows them. They outlive it: what it needs to know of them
 //! is in their folders and in the kernel, and a new spawner finds it there.
 
+mod contained;
 mod files;
 pub(super) mod furniture;
 mod identity;
@@ -45,6 +46,8 @@ pub struct SandboxSettings {
     pub daemon: Option<u32>,
     /// Where callers of this machine connect. Without it nobody's rights but the daemon's count.
     pub door: Option<Door>,
+    /// The socket of an engine of containers. The daemon may talk to that one, and has no other way to.
+    pub engine: Option<PathBuf>,
 }
 
 /// Every sandbox that has a supervisor.
@@ -72,6 +75,7 @@ pub(super) struct Sandboxes {
     /// Where these paths are looked up, if not in the spawner's own mounts.
     pub(super) machine: Option<OwnedFd>,
     pub(super) door: Option<Door>,
+    engine: Option<PathBuf>,
 }
 
 /// A sandbox whose supervisor lives, or is about to be cleared away.
@@ -116,6 +120,7 @@ impl Sandboxes {
             opening: HashMap::new(),
             machine,
             door: settings.door,
+            engine: settings.engine.clone(),
         })
     }
 
@@ -200,6 +205,8 @@ impl Spawner {
             SandboxOrder::OpenPath { with, path } => {
                 return self.open_path(ticket, with, path, connection);
             }
+            SandboxOrder::Contain(spec) => self.contain(&spec, connection),
+            SandboxOrder::ConnectEngine => self.connect_engine(),
             SandboxOrder::Open { sandbox } => self.open_sandbox(&sandbox),
             SandboxOrder::End { sandbox } => return self.end_sandbox(&sandbox, ticket, Then::Keep),
             SandboxOrder::Remove { sandbox } => {

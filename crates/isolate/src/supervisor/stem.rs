@@ -10,7 +10,11 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-use rustix::{fs::Mode, io::Errno, process::Pid};
+use rustix::{
+    fs::{CWD, Mode, OFlags, openat},
+    io::Errno,
+    process::Pid,
+};
 
 use super::{
     Place, bud,
@@ -90,6 +94,7 @@ impl Place {
 /// Forks buds until nobody asks any more.
 fn serve(socket: &PacketSocket) -> Result<Infallible, Errno> {
     sys::signal::block_all()?;
+    be_expendable();
     let socket = PacketSocket::from_fd(sys::process::keep_only(socket.as_fd())?);
     let Order::Begin { rights, filter } = orders::next(&socket)?.0 else {
         return Err(Errno::BADMSG);
@@ -103,6 +108,16 @@ fn serve(socket: &PacketSocket) -> Result<Infallible, Errno> {
                 return Err(Errno::BADMSG);
             }
         }
+    }
+}
+
+/// When memory runs out, commands go before their supervisor. That matters in a container, where all are in one
+/// group; elsewhere it may be that it cannot be said.
+fn be_expendable() {
+    const HOW_MUCH: &str = "/proc/self/oom_score_adj";
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    if let Ok(file) = openat(CWD, HOW_MUCH, flags, Mode::empty()) {
+        let _ = rustix::io::write(&file, b"500");
     }
 }
 

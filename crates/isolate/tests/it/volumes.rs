@@ -129,6 +129,7 @@ fn short(answer: &SandboxAnswer) -> &'static str {
         | SandboxAnswer::Granted { .. }
         | SandboxAnswer::Path
         | SandboxAnswer::NoPath(_)
+        | SandboxAnswer::Connected
         | SandboxAnswer::Failed { .. } => "something else",
     }
 }

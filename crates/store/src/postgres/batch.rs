@@ -3,8 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use futures_util::future::{try_join, try_join5};
+use futures_util::future::{try_join3, try_join5};
 use model::{
+    adjustment::Adjusted,
     audit::Entry,
     event::{Event, Sequence},
     exec::{Exec, ExecLife},
@@ -13,6 +14,7 @@ use model::{
 };
 
 use super::{
+    adjustments::Adjustments,
     audit,
     bindings::{self, Bindings},
     listen::{NOTIFY, payload},
@@ -99,7 +101,8 @@ pub(super) async fn write(
 struct Seen {
     heads: HashMap<String, Head>,
     ids: HashSet<String>,
-    aliases: HashSet<(String, String)>,
+    /// Which sandbox is or was called so.
+    aliases: HashMap<(String, String), String>,
     execs: HashSet<(String, String)>,
     /// The last events of steps that may have been kept before.
     kept: Option<HashMap<(String, i64), String>>,
@@ -117,7 +120,11 @@ async fn look(session: &Session, steps: &[Step]) -> Result<(Seen, Bindings), Sto
                  UNION ALL
                  SELECT s.id, s.tenant, s.alias FROM sandboxes s
                  JOIN unnest($2::text[], $3::text[]) AS w (tenant, alias)
-                 ON s.tenant = w.tenant AND s.alias = w.alias";
+                 ON s.tenant = w.tenant AND s.alias = w.alias
+                 UNION ALL
+                 SELECT f.sandbox_id, f.tenant, f.alias FROM former_aliases f
+                 JOIN unnest($2::text[], $3::text[]) AS w (tenant, alias)
+                 ON f.tenant = w.tenant AND f.alias = w.alias";
     let execs = "SELECT e.tenant, e.id FROM execs e
                  JOIN unnest($1::text[], $2::text[]) AS w (tenant, id)
                  ON e.tenant = w.tenant AND e.id = w.id";
@@ -133,7 +140,7 @@ async fn look(session: &Session, steps: &[Step]) -> Result<(Seen, Bindings), Sto
     let mut seen = Seen {
         heads: HashMap::new(),
         ids: HashSet::new(),
-        aliases: HashSet::new(),
+        aliases: HashMap::new(),
         execs: HashSet::new(),
         kept: None,
         are_records_kept: false,
@@ -145,7 +152,7 @@ async fn look(session: &Session, steps: &[Step]) -> Result<(Seen, Bindings), Sto
     for row in &named {
         seen.ids.insert(row.try_get(0)?);
         if let Some(alias) = row.try_get(2)? {
-            seen.aliases.insert((row.try_get(1)?, alias));
+            seen.aliases.insert((row.try_get(1)?, alias), row.try_get(0)?);
         }
     }
     for row in &started {
@@ -232,6 +239,10 @@ impl<'a> Asked<'a> {
                 }
                 Step::Change(transition) => {
                     asked.changed.push(transition.sandbox().as_str());
+                    if let Some(Adjusted { alias: Some(alias), .. }) = transition.adjusted() {
+                        asked.tenants.push(transition.tenant().as_str());
+                        asked.aliases.push(alias.as_str());
+                    }
                     if let Some(exec) = transition.started() {
                         asked.exec_tenants.push(exec.tenant.as_str());
                         asked.execs.push(exec.id.as_str());
@@ -329,12 +340,12 @@ impl Plan {
         let alias = sandbox.alias.as_ref();
         let alias = alias.map(|alias| (sandbox.tenant.to_string(), alias.to_string()));
         if self.seen.ids.contains(&id)
-            || alias.as_ref().is_some_and(|alias| self.seen.aliases.contains(alias))
+            || alias.as_ref().is_some_and(|alias| self.seen.aliases.contains_key(alias))
         {
             return Ok(Outcome::Refused(StoreError::Conflict { what: "the sandbox" }));
         }
+        self.seen.aliases.extend(alias.map(|alias| (alias, id.clone())));
         self.seen.ids.insert(id);
-        self.seen.aliases.extend(alias);
         self.columns.create(creation)?;
         self.woken.push((sandbox.id.clone(), sandbox.life.sequence));
         Ok(Outcome::Done)
@@ -357,6 +368,14 @@ impl Plan {
                 return Ok(Outcome::Refused(StoreError::Conflict { what: "the exec" }));
             }
             self.columns.start(exec)?;
+        }
+        if let Some(adjusted) = transition.adjusted() {
+            let Some(renamed) =
+                self.columns.adjusted.add(head, adjusted, &mut self.seen.aliases)?
+            else {
+                return Ok(Outcome::Refused(StoreError::Conflict { what: "the sandbox" }));
+            };
+            *head = renamed;
         }
         *head = head.clone().with_life(transition.life())?;
         self.columns.changed.insert(id.to_string());
@@ -382,6 +401,7 @@ struct Columns {
     events: (Vec<String>, Vec<i64>, Vec<String>, Vec<i64>),
     started: Vec<ExecRow>,
     ended: Vec<ExecChange>,
+    adjusted: Adjustments,
 }
 
 impl Columns {
@@ -432,7 +452,11 @@ impl Columns {
             self.write_created(session),
             self.write_changed(session, heads),
             self.write_started(session),
-            try_join(self.write_ended(session), Box::pin(bindings.write(session))),
+            try_join3(
+                self.write_ended(session),
+                Box::pin(bindings.write(session)),
+                Box::pin(self.adjusted.write(session)),
+            ),
             self.write_events(session),
         )
         .await?;

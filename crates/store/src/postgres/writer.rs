@@ -10,7 +10,7 @@ use super::{
     batch::{self, Attempt, Outcome, Step, Written},
     keys, reads, retention, schema,
     session::{Session, report},
-    sessions, tokens,
+    sessions, snapshots, tokens,
 };
 use crate::{
     StoreError,
@@ -174,6 +174,23 @@ impl Writer {
                             async |session: &Session| tokens::keep(session, &token, now).await;
                         tell(reply, self.carry_out(keep).await);
                     }
+                    Command::CreateSnapshot(new, reply) => {
+                        let create =
+                            async |session: &Session| snapshots::create(session, &new).await;
+                        tell(reply, self.carry_out(create).await);
+                    }
+                    Command::SettleSnapshot(id, state, at, reply) => {
+                        let settle = async |session: &Session| {
+                            snapshots::settle(session, &id, &state, at).await
+                        };
+                        tell(reply, self.carry_out(settle).await);
+                    }
+                    Command::DeleteSnapshot(tenant, id, reply) => {
+                        let delete = async |session: &Session| {
+                            snapshots::delete(session, &tenant, &id).await
+                        };
+                        tell(reply, self.carry_out(delete).await);
+                    }
                     Command::Close(reply) => close = Some(reply),
                 }
             }
@@ -264,6 +281,7 @@ impl Writer {
                 // A refusal wrote nothing, so that there is nothing in committing it either.
                 Err(
                     refusal @ (StoreError::Conflict { .. }
+                    | StoreError::TooMany { .. }
                     | StoreError::NotFound { .. }
                     | StoreError::Damaged { .. }),
                 ) => Ok(Err(refusal)),

@@ -2,6 +2,7 @@
 //! write, or by it, so that a refused command leaves nothing behind in a transaction with others.
 
 use model::{
+    adjustment::Adjusted,
     event::{Event, Sequence},
     exec::{Exec, ExecLife},
     ids::{ExecId, SandboxId, Tenant},
@@ -20,6 +21,11 @@ pub(super) fn create(connection: &Connection, creation: &Creation) -> Result<(),
     let sandbox = creation.sandbox();
     let head = Head::new(sandbox)?;
     let (spec, spec_checksum) = sandbox_spec(&sandbox.id, &sandbox.spec)?;
+    if let Some(alias) = &head.alias
+        && is_anothers(connection, &head, alias)?
+    {
+        return Err(StoreError::Conflict { what: "the sandbox" });
+    }
     let sql = format!(
         "INSERT INTO sandboxes ({HEAD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
          ON CONFLICT DO NOTHING"
@@ -63,6 +69,10 @@ pub(super) fn change(connection: &Connection, transition: &Transition) -> Result
     if let Some(exec) = transition.started() {
         start(connection, exec)?;
     }
+    let head = match transition.adjusted() {
+        Some(adjusted) => adjust(connection, id, &head, adjusted)?,
+        None => head,
+    };
     update(connection, &head.with_life(transition.life())?)?;
     for event in transition.events() {
         append(connection, id, event)?;
@@ -71,6 +81,43 @@ pub(super) fn change(connection: &Connection, transition: &Transition) -> Result
         end(connection, transition.tenant(), exec, life)?;
     }
     Ok(())
+}
+
+/// Says whether another sandbox was ever called so and is not any more.
+fn is_anothers(connection: &Connection, head: &Head, alias: &str) -> Result<bool, StoreError> {
+    let sql = "SELECT count(*) FROM former_aliases
+               WHERE tenant = ? AND alias = ? AND sandbox_id <> ?";
+    let values = [head.tenant.as_str(), alias, head.id.as_str()];
+    let count: i64 = connection.prepare_cached(sql)?.query_row(values, |row| row.get(0))?;
+    Ok(count > 0)
+}
+
+/// Gives a sandbox another name and spec. Returns its row, which is still to be written.
+fn adjust(
+    connection: &Connection,
+    id: &SandboxId,
+    head: &Head,
+    adjusted: &Adjusted,
+) -> Result<Head, StoreError> {
+    let renamed = head.clone().with_alias(adjusted.alias.as_ref());
+    if let Some(alias) = renamed.alias.as_ref().filter(|_| renamed.alias != head.alias) {
+        let sql = "SELECT count(*) FROM sandboxes WHERE tenant = ? AND alias = ?";
+        let values = [&head.tenant, alias];
+        let there: i64 = connection.prepare_cached(sql)?.query_row(values, |row| row.get(0))?;
+        if there > 0 || is_anothers(connection, head, alias)? {
+            return Err(StoreError::Conflict { what: "the sandbox" });
+        }
+        let sql = "INSERT INTO former_aliases (tenant, alias, sandbox_id)
+                   SELECT tenant, alias, id FROM sandboxes WHERE id = ? AND alias IS NOT NULL
+                   ON CONFLICT DO NOTHING";
+        connection.prepare_cached(sql)?.execute([&head.id])?;
+        let sql = "UPDATE sandboxes SET alias = ? WHERE id = ?";
+        connection.prepare_cached(sql)?.execute([alias, &head.id])?;
+    }
+    let (spec, checksum) = sandbox_spec(id, &adjusted.spec)?;
+    let sql = "UPDATE sandbox_specs SET spec = ?, checksum = ? WHERE sandbox_id = ?";
+    connection.prepare_cached(sql)?.execute(params![spec, checksum, head.id])?;
+    Ok(renamed)
 }
 
 fn find(connection: &Connection, id: &SandboxId) -> Result<Option<Head>, StoreError> {

@@ -3,13 +3,14 @@
 use std::{collections::BTreeSet, env, path::Path, process::Command};
 
 use model::{
+    adjustment::Adjustment,
     event::{EventKind, Sequence},
     execution::Exit,
     ids::ExecId,
     image::UsedImages,
     life::{EndCause, Failure, FailureCause, Life, SuspendReason},
     sandbox::{Request, Sandbox, WhenStopped},
-    spec::ExecSpec,
+    spec::{ExecSpec, KeepStopped},
     transition::{Answer, Observation, Transition},
 };
 
@@ -20,7 +21,7 @@ const STORE: &str = "RINGFENCE_TEST_LIFE_STORE";
 const NUMBER: &str = "RINGFENCE_TEST_LIFE_NUMBER";
 
 /// How many kinds of events there are.
-const KINDS: usize = 18;
+const KINDS: usize = 19;
 
 /// Numbers the kinds, so that a new one cannot be forgotten here.
 fn number(kind: &EventKind) -> usize {
@@ -43,6 +44,7 @@ fn number(kind: &EventKind) -> usize {
         EventKind::ExecEnded { .. } => 15,
         EventKind::CompanionReady { .. } => 16,
         EventKind::CompanionFailed { .. } => 17,
+        EventKind::Adjusted(_) => 18,
     }
 }
 
@@ -85,6 +87,11 @@ fn life(first: &ExecId, second: &ExecId) -> Vec<Step> {
         Asked(Request::Use(WhenStopped::Refuse)),
         Seen(Observation::Frozen(SuspendReason::Idle)),
         Seen(Observation::Thawed),
+        Asked(Request::Adjust(Box::new(Adjustment {
+            name: Some(format!("renamed-{first}").parse().unwrap()),
+            keep_stopped: Some(KeepStopped::Forever),
+            ..Adjustment::default()
+        }))),
         Seen(Observation::EndsSoon { cause: EndCause::HardTtl, seconds: 60 }),
         Asked(start(second)),
         Asked(Request::Stop(SuspendReason::Requested)),

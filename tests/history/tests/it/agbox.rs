@@ -66,6 +66,7 @@ pub(crate) fn kind(kind: &EventKind) -> Kind {
         EventKind::Frozen(_) => Kind::Frozen,
         EventKind::Thawed => Kind::Thawed,
         EventKind::EndsSoon { .. } => Kind::EndsSoon,
+        EventKind::Adjusted(_) => Kind::Note,
         EventKind::ExecStarted { .. } => Kind::ExecStarted,
         EventKind::ExecEnded { end, .. } => match end {
             ExecEnd::Exited(Exit::Code(0)) | ExecEnd::ExitedCut { exit: Exit::Code(0), .. } => {

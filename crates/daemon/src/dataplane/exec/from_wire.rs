@@ -11,7 +11,7 @@ use api::{
 use engine::sandboxes::shells::ShellSpec;
 use model::{
     ids::ExecId,
-    spec::{ExecSpec, Input, OnFull, TerminalSize, Variables},
+    spec::{ElseIn, ExecSpec, Input, OnFull, TerminalSize, Variables},
 };
 use rustix::process::Signal;
 
@@ -21,8 +21,6 @@ use crate::{dataplane::conversation::session, http::problem::ApiError};
 const SHELL: &str = "/bin/sh";
 /// The same for those who expect it so.
 const BASH: &str = "/bin/bash";
-/// Where LangSmith's commands begin.
-const HOME: &str = "/home/agbox";
 
 /// How long a finished command stays readable, and a running one may be left alone, for LangSmith's
 /// clients.
@@ -68,6 +66,7 @@ pub(super) fn exec(start: &Start) -> Result<ExecSpec, ApiError> {
     Ok(ExecSpec {
         command,
         working_directory: directory(start.cwd.as_deref())?,
+        else_in: ElseIn::Workspace,
         env: variables(start.env.clone())?,
         user: start.user.clone(),
         input: match (start.stdin, &start.input) {
@@ -117,10 +116,8 @@ pub(super) fn execute(asked: &Execute) -> Result<ExecSpec, ApiError> {
     let ttl = unless_never("ttl_seconds", asked.ttl_seconds, Never::BelowZero)?;
     Ok(ExecSpec {
         command: vec![shell.to_owned(), "-c".to_owned(), asked.command.clone()],
-        working_directory: match directory(work_dir.as_deref())? {
-            none if none.is_empty() => HOME.to_owned(),
-            directory => directory,
-        },
+        working_directory: directory(work_dir.as_deref())?,
+        else_in: ElseIn::Home,
         env: variables(env_vars.unwrap_or_default())?,
         user: user.filter(|user| !user.is_empty()),
         input: if asked.close_stdin { Input::Closed } else { Input::Open },

@@ -2,7 +2,7 @@
 
 use api::{
     errors::ErrorCode,
-    exec::{Encoding, Ran, Shown, Start},
+    exec::{Encoding, Exit, Ran, Shown, Start},
     langsmith::{Execute, Executed},
 };
 use axum::{
@@ -45,22 +45,12 @@ const MOST: u64 = 1 << 20;
 
 /// Runs a command and answers when it is over.
 pub(super) async fn exec(access: Access, Body(start): Body<Start>) -> Result<Json<Ran>, ApiError> {
-    let exec = from_wire::exec_id(start.exec_id.as_deref())?;
-    // Nobody reads before it is over.
-    let mut spec = ExecSpec { on_full: OnFull::Drop, ..from_wire::exec(&start)? };
-    if start.input.is_none() {
-        spec.input = Input::Closed;
-    }
-    let mut attached = begin(&access, exec, spec).await?;
-    if let Some(input) = &start.input {
-        write(&attached, input.as_bytes()).await?;
-    }
-    let (end, usage) = ended(&mut attached).await?;
-    let stdout = read(&attached, Stream::Stdout).await?;
-    let stderr = read(&attached, Stream::Stderr).await?;
+    let over = run(&access, &start).await?;
+    let stdout = read(&over.attached, Stream::Stdout, MOST).await?;
+    let stderr = read(&over.attached, Stream::Stderr, MOST).await?;
     Ok(Json(Ran {
-        exec_id: attached.id().to_string(),
-        exit: to_wire::exit(&end, Some(usage)),
+        exec_id: over.attached.id().to_string(),
+        exit: over.exit,
         stdout_encoding: stdout.encoding(),
         stderr_encoding: stderr.encoding(),
         stdout_omitted: stdout.omitted,
@@ -68,6 +58,28 @@ pub(super) async fn exec(access: Access, Body(start): Body<Start>) -> Result<Jso
         stdout: stdout.into_text(),
         stderr: stderr.into_text(),
     }))
+}
+
+/// A command that is over and can be read.
+pub(crate) struct Over {
+    pub(crate) attached: Attached,
+    pub(crate) exit: Exit,
+}
+
+/// Runs a command and returns when it is over.
+pub(crate) async fn run(access: &Access, start: &Start) -> Result<Over, ApiError> {
+    let exec = from_wire::exec_id(start.exec_id.as_deref())?;
+    // Nobody reads before it is over.
+    let mut spec = ExecSpec { on_full: OnFull::Drop, ..from_wire::exec(start)? };
+    if start.input.is_none() {
+        spec.input = Input::Closed;
+    }
+    let mut attached = begin(access, exec, spec).await?;
+    if let Some(input) = &start.input {
+        write(&attached, input.as_bytes()).await?;
+    }
+    let (end, usage) = ended(&mut attached).await?;
+    Ok(Over { exit: to_wire::exit(&end, Some(usage)), attached })
 }
 
 /// The same in LangSmith's words.
@@ -89,8 +101,8 @@ pub(super) async fn execute(
             return Err(ApiError::new(ErrorCode::Conflict, message).with_kind(kind));
         }
     };
-    let stdout = read(&attached, Stream::Stdout).await?;
-    let stderr = read(&attached, Stream::Stderr).await?;
+    let stdout = read(&attached, Stream::Stdout, MOST).await?;
+    let stderr = read(&attached, Stream::Stderr, MOST).await?;
     let base64 = |kept: &Kept| kept.encoding().map(|_| BASE64.encode(&kept.bytes));
     Ok(Json(Executed {
         exit_code,
@@ -221,9 +233,9 @@ async fn write(attached: &Attached, input: &[u8]) -> Result<(), ApiError> {
 }
 
 /// What an answer has of a stream.
-struct Kept {
-    bytes: Vec<u8>,
-    omitted: u64,
+pub(crate) struct Kept {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) omitted: u64,
 }
 
 impl Kept {
@@ -236,8 +248,8 @@ impl Kept {
     }
 }
 
-/// Reads a stream of a command that is over, from where it is kept on.
-async fn read(attached: &Attached, stream: Stream) -> Result<Kept, ApiError> {
+/// Reads a stream of a command that is over: so much of it, from where it is kept on.
+pub(crate) async fn read(attached: &Attached, stream: Stream, most: u64) -> Result<Kept, ApiError> {
     let extent = extent(attached, stream)?;
     let mut output = attached.output(stream, extent.start, OnFull::Drop);
     let mut bytes = Vec::new();
@@ -245,11 +257,11 @@ async fn read(attached: &Attached, stream: Stream) -> Result<Kept, ApiError> {
     while output.at() < extent.end {
         let Part::Bytes { bytes: more, .. } = output.next().await? else { break };
         bytes.extend(more);
-        if u64::try_from(bytes.len()).unwrap_or(u64::MAX) >= MOST {
+        if u64::try_from(bytes.len()).unwrap_or(u64::MAX) >= most {
             break;
         }
     }
-    let most = usize::try_from(MOST).unwrap_or(usize::MAX);
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
     if bytes.len() > most {
         bytes.truncate(most);
         // A character is not split, if it is one.
@@ -264,7 +276,25 @@ async fn read(attached: &Attached, stream: Stream) -> Result<Kept, ApiError> {
     Ok(Kept { bytes, omitted })
 }
 
-fn extent(
+/// Reads so much of the end of a stream of a command that is over.
+pub(crate) async fn read_end(
+    attached: &Attached,
+    stream: Stream,
+    most: u64,
+) -> Result<Vec<u8>, ApiError> {
+    let extent = extent(attached, stream)?;
+    let begin = extent.end.saturating_sub(most).max(extent.start);
+    let mut output = attached.output(stream, begin, OnFull::Drop);
+    let mut bytes = Vec::new();
+    while output.at() < extent.end {
+        let Part::Bytes { bytes: more, .. } = output.next().await? else { break };
+        bytes.extend(more);
+    }
+    Ok(bytes)
+}
+
+/// Returns which bytes of a stream are kept.
+pub(crate) fn extent(
     attached: &Attached,
     stream: Stream,
 ) -> Result<engine::sandboxes::attach::Extent, SandboxError> {

@@ -79,6 +79,10 @@ pub(super) fn read() -> Doc {
     with_path(sends(reads("Reads a file")))
 }
 
+pub(super) fn read_link() -> Doc {
+    sends(reads("Reads the one file that a link is for"))
+}
+
 fn takes(doc: Doc, types: &[&str]) -> Doc {
     let octal = json!({"type": "string", "pattern": "^[0-7]+$"});
     conditional(doc)

@@ -14,8 +14,9 @@ use axum::{
     http::{
         HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
         header::{
-            ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
-            CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, LAST_MODIFIED, X_CONTENT_TYPE_OPTIONS,
+            ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
+            CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, LAST_MODIFIED, REFERRER_POLICY,
+            X_CONTENT_TYPE_OPTIONS,
         },
     },
     response::{IntoResponse as _, Response},
@@ -54,6 +55,34 @@ pub(super) async fn by_parameter(
 ) -> Result<Response, ApiError> {
     let place = parameters(&uri, &["path"])?.place(&access)?;
     send(&access, &place, &method, &headers).await
+}
+
+/// Sends the one file that a link is for, as the link says.
+pub(super) async fn by_link(
+    access: Access,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    parameters(&uri, &[])?;
+    let no_link = || ApiError::new(ErrorCode::NotFound, "there is no such link");
+    let link = access.download().ok_or_else(no_link)?;
+    let place = place::of_text(&access, link.path.as_bytes())?;
+    let mut answer = send(&access, &place, &method, &headers).await?;
+    let told = answer.headers_mut();
+    let is_file = told.contains_key(CONTENT_TYPE);
+    let kind = link.content_type.as_deref().and_then(|kind| HeaderValue::from_str(kind).ok());
+    if let Some(kind) = kind.filter(|_| is_file) {
+        told.insert(CONTENT_TYPE, kind);
+    }
+    let name = disposition(link.disposition.name(), place.path().name().unwrap_or_default());
+    if let Ok(name) = HeaderValue::from_str(&name) {
+        told.insert(CONTENT_DISPOSITION, name);
+    }
+    // Whoever shares a computer or a proxy is not to find it there.
+    told.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+    told.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    Ok(answer)
 }
 
 async fn send(
@@ -108,7 +137,7 @@ fn about(file: &OpenFile, place: &Place) -> HeaderMap {
     let fixed = fixed.map(|(name, value)| (name, HeaderValue::from_static(value)));
     let mut headers: HeaderMap = fixed.into_iter().collect();
     headers.insert(ETAG, conditional::etag(file.stat()));
-    let name = disposition(place.path().name().unwrap_or_default());
+    let name = disposition("attachment", place.path().name().unwrap_or_default());
     let date = conditional::date(file.stat().modified);
     for (header, text) in [(CONTENT_DISPOSITION, name), (LAST_MODIFIED, date)] {
         if let Ok(value) = HeaderValue::from_str(&text) {
@@ -119,7 +148,7 @@ fn about(file: &OpenFile, place: &Place) -> HeaderMap {
 }
 
 /// Names a file as RFC 6266 has it: in ASCII for everybody, and exactly for whoever understands that.
-fn disposition(name: &[u8]) -> String {
+fn disposition(how: &str, name: &[u8]) -> String {
     let plain = |byte: &u8| match byte {
         b'"' | b'\\' | b'%' => '_',
         0x20..=0x7e => char::from(*byte),
@@ -131,7 +160,7 @@ fn disposition(name: &[u8]) -> String {
         if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
     };
     let exact: String = String::from_utf8_lossy(name).bytes().map(encode).collect();
-    format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{exact}")
+    format!("{how}; filename=\"{plain}\"; filename*=UTF-8''{exact}")
 }
 
 /// Sends a part of a file. If the file has become shorter the connection is cut, since its length was
@@ -225,8 +254,8 @@ mod tests {
             (b"\xff", "attachment; filename=\"_\"; filename*=UTF-8''%EF%BF%BD"),
         ];
         for (name, expected) in rows {
-            assert_eq!(disposition(name), expected);
-            assert!(HeaderValue::from_str(&disposition(name)).is_ok());
+            assert_eq!(disposition("attachment", name), expected);
+            assert!(HeaderValue::from_str(&disposition("inline", name)).is_ok());
         }
     }
 }

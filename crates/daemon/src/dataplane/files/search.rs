@@ -14,7 +14,7 @@ use crate::{
 /// How much is found if nobody says how much.
 const FOUND: u32 = 1000;
 
-pub(super) async fn glob(
+pub(crate) async fn glob(
     access: Access,
     Body(asked): Body<Glob>,
 ) -> Result<Json<GlobMatches>, ApiError> {
@@ -35,7 +35,7 @@ pub(super) async fn glob(
     Ok(Json(GlobMatches { matches, truncated: found.is_cut, unreadable: found.unreadable }))
 }
 
-pub(super) async fn grep(
+pub(crate) async fn grep(
     access: Access,
     Body(asked): Body<Grep>,
 ) -> Result<Json<GrepMatches>, ApiError> {

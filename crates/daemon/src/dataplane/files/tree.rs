@@ -11,7 +11,7 @@ use axum::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use engine::sandboxes::files::{Depth, Links, Onto, Parents, Place};
-use model::file::{FileStat, Occurrences};
+use model::file::{Condition, FileStat, Occurrences};
 
 use super::{
     conditional,
@@ -29,17 +29,38 @@ const PAGE: u32 = 1000;
 pub(super) async fn list(access: Access, uri: Uri) -> Result<Json<FileList>, ApiError> {
     let parameters = parameters(&uri, &["path", "cursor", "limit"])?;
     let place = parameters.place(&access)?;
-    let cursor = parameters.bytes("cursor").map(|cursor| URL_SAFE_NO_PAD.decode(cursor));
+    let limit = parameters.number("limit")?;
+    page(&access, &place, parameters.bytes("cursor"), limit).await.map(Json)
+}
+
+/// Lists what the directory has that a path names.
+pub(crate) async fn list_at(
+    access: &Access,
+    path: &str,
+    cursor: Option<&str>,
+    limit: u32,
+) -> Result<FileList, ApiError> {
+    let place = place::of_text(access, path.as_bytes())?;
+    page(access, &place, cursor.map(str::as_bytes), Some(limit)).await
+}
+
+async fn page(
+    access: &Access,
+    place: &Place,
+    cursor: Option<&[u8]>,
+    limit: Option<u32>,
+) -> Result<FileList, ApiError> {
+    let cursor = cursor.map(|cursor| URL_SAFE_NO_PAD.decode(cursor));
     let cursor = cursor.transpose().map_err(|_not_ours| {
         ApiError::new(ErrorCode::InvalidRequest, "the cursor is none that a list has given")
     })?;
-    let limit = parameters.number("limit")?.unwrap_or(PAGE);
-    let page = files(&access).await?.list(&place, cursor, limit).await.map_err(reading)?;
+    let limit = limit.unwrap_or(PAGE);
+    let page = files(access).await?.list(place, cursor, limit).await.map_err(reading)?;
     let entries = page.entries.iter().map(|entry| {
-        shown::file(&shown::whole(&place, &entry.path), entry.kind, entry.stat.as_ref())
+        shown::file(&shown::whole(place, &entry.path), entry.kind, entry.stat.as_ref())
     });
     let next_cursor = page.next.as_ref().map(|next| URL_SAFE_NO_PAD.encode(next));
-    Ok(Json(FileList { entries: entries.collect(), next_cursor }))
+    Ok(FileList { entries: entries.collect(), next_cursor })
 }
 
 pub(super) async fn stat(access: Access, uri: Uri) -> Result<Response, ApiError> {
@@ -83,16 +104,24 @@ pub(super) async fn edit(
     headers: HeaderMap,
     Body(asked): Body<EditFile>,
 ) -> Result<Response, ApiError> {
-    let place = place::of_text(&access, asked.path.as_bytes())?;
     let condition = conditional::condition(&headers)?;
+    let (edited, stat) = edit_at(&access, &asked, &condition).await?;
+    Ok(([(ETAG, conditional::etag(&stat))], Json(edited)).into_response())
+}
+
+/// Replaces a text in a file.
+pub(crate) async fn edit_at(
+    access: &Access,
+    asked: &EditFile,
+    condition: &Condition,
+) -> Result<(EditedFile, FileStat), ApiError> {
+    let place = place::of_text(access, asked.path.as_bytes())?;
     let which = if asked.replace_all { Occurrences::All } else { Occurrences::One };
     let texts = [asked.old_string.as_bytes(), asked.new_string.as_bytes()];
-    let edited = files(&access).await?.edit(&place, texts, which, &condition).await;
+    let edited = files(access).await?.edit(&place, texts, which, condition).await;
     let (stat, occurrences) = edited.map_err(writing)?;
-    note(&access, "edited");
-    let etag = conditional::etag(&stat);
-    let edited = EditedFile { file: show(&place, &stat), occurrences };
-    Ok(([(ETAG, etag)], Json(edited)).into_response())
+    note(access, "edited");
+    Ok((EditedFile { file: show(&place, &stat), occurrences }, stat))
 }
 
 pub(super) async fn remove(

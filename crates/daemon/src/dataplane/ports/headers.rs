@@ -70,8 +70,12 @@ const OF_THE_CONNECTION: [HeaderName; 11] = [
 const CREDENTIALS: [HeaderName; 2] = [AUTHORIZATION, HeaderName::from_static("x-api-key")];
 
 /// What no server in a sandbox is told as it was sent: only we may say it.
-const NEVER_INWARDS: [HeaderName; 5] =
-    [COOKIE, EXPECT, FORWARDED, HOST, HeaderName::from_static("x-real-ip")];
+const NEVER_INWARDS: [HeaderName; 6] =
+    [COOKIE, EXPECT, FORWARDED, HOST, HeaderName::from_static("x-real-ip"), SERVICE_TOKEN];
+
+/// Where LangSmith's clients put the token of a service URL.
+pub(crate) const SERVICE_TOKEN: HeaderName =
+    HeaderName::from_static("x-langsmith-sandbox-service-token");
 
 /// All that comes out on the origin of the API, besides what begins with `x-`.
 const OUTWARDS_TO_API: [HeaderName; 16] = [

@@ -114,27 +114,46 @@ fn enter(
         return Err(ApiError::new(ErrorCode::Forbidden, "the link is for opening it"));
     }
     let query = request.uri().query().unwrap_or_default();
-    let secret = query.split('&').find_map(|pair| pair.strip_prefix("ticket="));
-    let ticket = secret.and_then(|secret| app.previews.tickets.redeem(secret));
-    let epoch = app.tokens.as_ref().map(|tokens| tokens.epoch_of(sandbox));
-    let is_for = |it: &Ticket| it.sandbox == *sandbox && it.port == port && epoch == Some(it.epoch);
-    let (Some(ticket), Some(tokens)) = (ticket.filter(is_for), &app.tokens) else {
+    let parameter = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name));
+    let tokens = app.tokens.as_ref().ok_or_else(nobody)?;
+    let shown = match parameter("token=") {
+        // The URL of LangSmith's clients can be opened again until its end.
+        Some(text) => tokens
+            .read_preview(text, sandbox, port, clock::timestamp())
+            .map(|until| (until, "/".to_owned())),
+        None => redeem(app, tokens, sandbox, port, parameter("ticket=")),
+    };
+    let Some((until, path)) = shown else {
         let message = "this link was opened before, or is too old; ask for a new one";
         return Err(ApiError::new(ErrorCode::Unauthenticated, message));
     };
-    let left = ticket.until.as_millis().saturating_sub(clock::timestamp().as_millis()) / 1000;
+    let left = until.as_millis().saturating_sub(clock::timestamp().as_millis()) / 1000;
     let (name, secure) =
         if domain.is_secure() { (cookies::SECURE, "; Secure") } else { (cookies::PLAIN, "") };
-    let text = tokens.sign_preview(sandbox, port, ticket.until);
+    let text = tokens.sign_preview(sandbox, port, until);
     let cookie = format!("{name}={text}; Path=/; Max-Age={left}; HttpOnly; SameSite=Lax{secure}");
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
     let headers = response.headers_mut();
-    headers.insert(LOCATION, written(&ticket.path)?);
+    headers.insert(LOCATION, written(&path)?);
     headers.insert(SET_COOKIE, written(&cookie)?);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     Ok(response)
+}
+
+/// Returns what a link was made for that is opened once.
+fn redeem(
+    app: &App,
+    tokens: &Tokens,
+    sandbox: &SandboxId,
+    port: NonZeroU16,
+    secret: Option<&str>,
+) -> Option<(Timestamp, String)> {
+    let ticket = app.previews.tickets.redeem(secret?)?;
+    let epoch = tokens.epoch_of(sandbox);
+    let is_for = |it: &Ticket| it.sandbox == *sandbox && it.port == port && epoch == it.epoch;
+    Some(ticket).filter(is_for).map(|ticket| (ticket.until, ticket.path))
 }
 
 fn written(text: &str) -> Result<HeaderValue, ApiError> {

@@ -143,6 +143,7 @@ impl Ground {
             key: Key([7; 32]),
             defaults: Defaults::default(),
             prepared: 0,
+            docker: None,
         };
         let images = engine.open_images(images::Settings::default());
         let sandboxes = engine.open_sandboxes(store.clone(), images, settings).await.unwrap();

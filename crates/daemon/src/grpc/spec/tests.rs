@@ -88,6 +88,7 @@ fn what_is_asked_for_is_converted() {
         gpus: String::new(),
     };
     let expected = SandboxSpec {
+        provider: Provider::Local,
         image: "docker.io/library/python:3.12".into(),
         labels: map(&[("a", "b")]),
         env: map(&[("PATH", "/bin")]),
@@ -133,6 +134,7 @@ fn what_is_asked_for_is_converted() {
             disk: Some(ByteSize::mib(4096)),
         },
         idle: Some(Idle { after: Duration::from_secs(90), then: Suspend::Stop }),
+        ..SandboxSpec::default()
     };
     let read = read(Some(wire), b"", &local()).unwrap();
     assert!(read == expected, "{read:?}");

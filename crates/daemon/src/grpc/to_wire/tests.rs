@@ -27,6 +27,7 @@ fn life(phase: Phase) -> Life {
         end: None,
         images: UsedImages::new(),
         companions: BTreeMap::new(),
+        adjusted_at: None,
     }
 }
 

@@ -11,7 +11,7 @@ use model::{
     reach::Reach,
     scope::{Scope, ScopeIdError, ScopeKind},
     session::Request,
-    spec::{Idle, SandboxSpec, Suspend},
+    spec::{Idle, Provider, SandboxSpec, Suspend},
 };
 use store::sessions::KeyName;
 
@@ -51,8 +51,6 @@ pub(crate) fn acquire(
     let asked = capabilities(&mut body, "requested_capabilities")?;
     let actor = desk.acting(actor(&mut body)?)?;
     let hint = body.text("sandbox_hint")?;
-    // A wish; the answer says where the sandbox is.
-    body.text("provider_preference")?;
     let is_plain = is_plain && matches!(mode, Mode::Plain);
     let names = if is_plain { Names::Session } else { Names::Binding };
     let lifetime = desk.caller.policy().lifetime(None)?;
@@ -106,12 +104,20 @@ fn wanted(
         Some(seconds) if seconds <= LONGEST_WAIT => seconds,
         Some(_) => return Err(body.wrong("wait_seconds", "must be 0 to 60")),
     };
-    let usual = image.filter(|image| !image.is_empty());
+    // A wish, but for one that this server knows; the answer says where the sandbox is.
+    let provider = body.text("provider_preference")?;
+    let provider = provider.as_deref().map_or(Provider::default(), Provider::preferred);
+    let usual = match provider {
+        Provider::Local => image,
+        Provider::Docker => desk.docker_image.as_deref(),
+    };
+    let usual = usual.filter(|image| !image.is_empty());
     let image = match (named.as_deref().or(usual), request) {
         (Some(image), _) => image.to_owned(),
         (None, Request::Attach) => String::new(),
         (None, _) => {
-            let message = "name an image, or have the operator set sessions.image";
+            let message = "name an image, or have the operator set sessions.image (for containers \
+                           providers.docker.image)";
             return Err(ApiError::new(ErrorCode::ImageRequired, message));
         }
     };
@@ -120,7 +126,7 @@ fn wanted(
         tenant: desk.tenant.clone(),
         scope,
         request,
-        spec: SandboxSpec { image, idle, ..SandboxSpec::default() },
+        spec: SandboxSpec { provider, image, idle, ..SandboxSpec::default() },
         image: named,
         hint,
         quotas: desk.caller.quotas(),

@@ -52,7 +52,7 @@ impl Names {
             SessionError::KeyInFlight => Some(ErrorCode::IdempotencyInFlight),
             SessionError::Failed(_) => unavailable(),
             SessionError::Sandbox(error) => match error {
-                SandboxError::Unavailable(_) => unavailable(),
+                SandboxError::Unavailable(_) | SandboxError::Provider(_) => unavailable(),
                 SandboxError::Image(error) if error.is_retryable() => unavailable(),
                 SandboxError::Image(_) => Some(ErrorCode::InvalidRequest),
                 _ => None,

@@ -2,40 +2,129 @@
 
 use std::time::Duration;
 
-use api::sessions::{
-    Binding, Credentials, Dataplane, Endpoints, Heartbeat, Policy, Refreshed, RefreshedToken,
-    Scope, Secret, SessionAnswer, SessionSandbox, ThreadRefreshed, ThreadSandbox,
+use api::{
+    a2a::{self, Artifact, Environment, Metadata, Part, PartMetadata, Task, TaskStatus},
+    sessions::{
+        Binding, Credentials, Dataplane, Endpoints, Heartbeat, Policy, Refreshed, RefreshedToken,
+        Scope, Secret, SessionAnswer, SessionSandbox, ThreadRefreshed, ThreadSandbox,
+    },
 };
 use engine::sessions::{Hint, Shown};
-use model::{life::Phase, units::Timestamp};
+use model::{capability::Capability, life::Phase, units::Timestamp};
 
 use crate::{clock, to_wire, tokens::mint::Minted};
-
-/// The sandboxes of this server are its own.
-const PROVIDER: &str = "local";
 
 /// Says what a scope has got.
 pub(crate) fn session(shown: &Shown, minted: &Minted, hint: Hint, base_url: &str) -> SessionAnswer {
     let session = &shown.session;
-    let (http_base_url, ws_base_url) = to_wire::base_urls(&session.sandbox, base_url);
+    let (sandbox, dataplane) = places(shown, base_url);
     let Refreshed { token, expires_at } = refreshed(minted);
     SessionAnswer {
         session_id: session.id.to_string(),
         thread_id: session.scope.as_thread().map(str::to_owned),
-        sandbox: SessionSandbox {
-            id: session.sandbox.to_string(),
-            provider: PROVIDER.to_owned(),
-            http_base_url: http_base_url.clone(),
-            ws_base_url: ws_base_url.clone(),
-        },
+        sandbox,
         token,
         expires_at,
         binding: binding(shown),
-        dataplane: Dataplane { http_base_url, ws_base_url },
+        dataplane,
         credentials: credentials(minted),
         policy: policy(shown),
         image: shown.image.clone(),
         hint_rejected: rejected(hint),
+    }
+}
+
+/// Says where a sandbox is, in both ways.
+fn places(shown: &Shown, base_url: &str) -> (SessionSandbox, Dataplane) {
+    let id = &shown.session.sandbox;
+    let (http_base_url, ws_base_url) = to_wire::base_urls(id, base_url);
+    let sandbox = SessionSandbox {
+        id: id.to_string(),
+        provider: shown.provider.name().to_owned(),
+        http_base_url: http_base_url.clone(),
+        ws_base_url: ws_base_url.clone(),
+    };
+    (sandbox, Dataplane { http_base_url, ws_base_url })
+}
+
+/// Shows a session as a task of A2A.
+pub(crate) fn task(shown: &Shown, base_url: &str) -> Task {
+    let session = &shown.session;
+    let (sandbox, dataplane) = places(shown, base_url);
+    let id = session.id.to_string();
+    Task {
+        id: id.clone(),
+        context_id: sandbox.id.clone(),
+        status: TaskStatus { state: task_state(shown.phase), timestamp: clock::stamp() },
+        artifacts: artifacts(&dataplane, &format!("{base_url}/dp/{}", sandbox.id)),
+        metadata: Metadata {
+            environment: Environment {
+                session_id: id.clone(),
+                thread_id: session.scope.as_thread().map(str::to_owned),
+                sandbox,
+                binding: binding(shown),
+                dataplane,
+                policy: policy(shown),
+                image: shown.image.clone(),
+                refresh_url: format!("{base_url}/v1/sandbox/sessions/{id}/refresh"),
+            },
+        },
+    }
+}
+
+/// Says where a sandbox is used, and with which right.
+fn artifacts(plane: &Dataplane, endpoint: &str) -> Vec<Artifact> {
+    let (http, ws) = (&plane.http_base_url, &plane.ws_base_url);
+    let part = |url, media_type: &str, method: &str, capability: Capability| Part {
+        url,
+        media_type: media_type.to_owned(),
+        metadata: PartMetadata {
+            capability: capability.name().to_owned(),
+            method: method.to_owned(),
+        },
+    };
+    let artifact = |name: &str, description: &str, parts| Artifact {
+        artifact_id: name.to_owned(),
+        name: name.to_owned(),
+        description: description.to_owned(),
+        parts,
+    };
+    let json = "application/json";
+    vec![
+        artifact(
+            "files",
+            "The files of the sandbox: a path after the first URL is one file; the second lists a directory.",
+            vec![
+                part(
+                    format!("{endpoint}/files/"),
+                    "application/octet-stream",
+                    "GET",
+                    Capability::FsRead,
+                ),
+                part(format!("{http}/files/list"), json, "GET", Capability::FsRead),
+            ],
+        ),
+        artifact(
+            "exec",
+            "Runs a command in the sandbox.",
+            vec![part(format!("{http}/exec"), json, "POST", Capability::Process)],
+        ),
+        artifact(
+            "shell",
+            "A terminal in the sandbox, which everybody who joins it shares.",
+            vec![part(format!("{ws}/shell/ws"), json, "WS", Capability::Shell)],
+        ),
+    ]
+}
+
+const fn task_state(phase: Phase) -> a2a::TaskState {
+    match phase {
+        Phase::Provisioning | Phase::Resuming => a2a::TaskState::Submitted,
+        Phase::Active | Phase::Idle | Phase::Frozen | Phase::Stopping | Phase::Stopped => {
+            a2a::TaskState::Working
+        }
+        Phase::Failed => a2a::TaskState::Failed,
+        Phase::Deleting | Phase::Terminated => a2a::TaskState::Canceled,
     }
 }
 
@@ -91,7 +180,7 @@ fn binding(shown: &Shown) -> Binding {
             id: session.scope.id.to_string(),
         },
         sandbox_id: session.sandbox.to_string(),
-        provider: PROVIDER.to_owned(),
+        provider: shown.provider.name().to_owned(),
         state: state(shown.phase).to_owned(),
         generation: session.generation.0,
         lease_expires_at: time(session.lease.until),

@@ -3,7 +3,7 @@
 use model::{
     life::{EndCause, Phase, SuspendReason},
     sandbox::Request,
-    spec::Suspend,
+    spec::{KeepStopped, Suspend},
 };
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ impl Actor {
     fn deadline_of_phase(&self) -> Option<Instant> {
         match self.phase() {
             Phase::Stopping => self.stop_until,
-            Phase::Stopped => Some(self.end_of_keeping()),
+            Phase::Stopped => self.end_of_keeping(),
             // It may be in use by commands that nobody here can see.
             _ if matches!(self.presence, Presence::Foreign { .. }) => None,
             Phase::Active | Phase::Idle => {
@@ -40,8 +40,13 @@ impl Actor {
     }
 
     /// Returns until when a stopped one is kept.
-    fn end_of_keeping(&self) -> Instant {
-        self.moments.in_phase_for(self.shared.settings.defaults.keep_stopped)
+    fn end_of_keeping(&self) -> Option<Instant> {
+        let kept = match self.sandbox.spec.keep_stopped {
+            Some(KeepStopped::Forever) => return None,
+            Some(KeepStopped::For(kept)) => kept,
+            None => self.shared.settings.defaults.keep_stopped,
+        };
+        Some(self.moments.in_phase_for(kept))
     }
 
     pub(super) async fn time_is_up(&mut self) {
@@ -55,7 +60,7 @@ impl Actor {
             return self.let_go(Presence::Remains);
         }
         if self.phase() == Phase::Stopped {
-            if self.end_of_keeping() <= Instant::now() {
+            if self.end_of_keeping().is_some_and(|end| end <= Instant::now()) {
                 self.ask_ourselves(Request::Delete(EndCause::CleanupTtl)).await;
             }
             return;

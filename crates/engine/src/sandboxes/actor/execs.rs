@@ -81,8 +81,14 @@ impl Actor {
         self.check_understood(request)?;
         match request {
             Request::StartExec { spec, .. } => {
-                command::check(&self.sandbox, spec, self.shared.machine.has_users())
+                command::check(&self.sandbox, spec, self.provider().no_root())
             }
+            Request::Adjust(adjustment) => match adjustment.applied_to(&self.sandbox) {
+                Some((adjusted, _)) => {
+                    command::check_run(&adjusted.spec, self.provider().no_root())
+                }
+                None => Ok(()),
+            },
             _ => Ok(()),
         }
     }

@@ -48,13 +48,20 @@ impl Actor {
         self.main = MainProcess::default();
     }
 
-    /// Refuses what a supervisor would have to do that is not understood.
+    /// Refuses what a supervisor would have to do that is not understood, or that nobody can reach.
     pub(super) fn check_understood(&self, request: &Request) -> Result<(), SandboxError> {
         match (&self.presence, request) {
             (
                 Presence::Foreign { report },
                 Request::StartExec { .. } | Request::CancelExec(_) | Request::Use(_),
             ) => Err(SandboxError::Unavailable(report.clone())),
+            (
+                Presence::Unknown,
+                Request::StartExec { .. } | Request::CancelExec(_) | Request::Use(_),
+            ) => match &self.out_of_reach {
+                Some(why) => Err(SandboxError::Provider(why.clone())),
+                None => Ok(()),
+            },
             _ => Ok(()),
         }
     }

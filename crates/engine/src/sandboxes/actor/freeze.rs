@@ -6,8 +6,8 @@ use model::{
     transition::{Observation, Transition},
 };
 
-use super::{Actor, chain};
-use crate::sandboxes::{SandboxError, group::Group};
+use super::Actor;
+use crate::sandboxes::SandboxError;
 
 impl Actor {
     pub(super) async fn act(&mut self, request: &Request) -> Result<Transition, SandboxError> {
@@ -29,21 +29,10 @@ impl Actor {
 
     /// Has the sandbox and its companions stand still, or none of them.
     pub(super) async fn freeze_bodies(&mut self) -> Result<(), SandboxError> {
-        for group in self.shared.machine.groups(&self.sandbox).await.map_err(unavailable)? {
-            if let Err(error) = group.freeze().await {
-                self.thaw_bodies().await?;
-                return Err(unavailable(error));
-            }
-        }
-        Ok(())
+        Ok(self.provider().freeze(&self.sandbox).await?)
     }
 
     pub(super) async fn thaw_bodies(&mut self) -> Result<(), SandboxError> {
-        let groups = self.shared.machine.groups(&self.sandbox).await.map_err(unavailable)?;
-        groups.iter().try_for_each(Group::thaw).map_err(unavailable)
+        Ok(self.provider().thaw(&self.sandbox).await?)
     }
-}
-
-fn unavailable(error: impl std::error::Error) -> SandboxError {
-    SandboxError::Unavailable(chain(&error))
 }

@@ -48,6 +48,7 @@ impl Door {
         let way = Way::new(shared, sandbox.id.clone());
         let contact = Contact {
             tenant: sandbox.tenant.clone(),
+            provider: sandbox.spec.provider,
             alias: sandbox.alias.clone(),
             asks,
             feeds: Arc::clone(&feeds),

@@ -1,28 +1,64 @@
 //! What becomes of a sandbox whose body cannot be made, or is not there any more.
 
+use isolate::failpoint;
 use model::{
-    life::{Failure, FailureCause, Phase},
+    life::{Failure, FailureCause, Phase, SuspendReason},
+    sandbox::Request,
     transition::Observation,
 };
 
 use super::{Actor, Presence, chain};
-use crate::sandboxes::machine::MachineError;
+use crate::sandboxes::{
+    SandboxError,
+    machine::{Found, MachineError},
+};
 
 impl Actor {
     pub(super) async fn not_made(&mut self, error: &MachineError) {
+        if error.is_out_of_reach() && self.phase() == Phase::Resuming {
+            // Its files are kept; whoever waits may come back.
+            self.refuse_waiting(|| SandboxError::Provider(error.to_string()));
+            return self.set_aside("start its processes", error);
+        }
         let id = &self.sandbox.id;
         tracing::warn!(sandbox = %id, error = error as &dyn std::error::Error, "not made");
         self.presence = Presence::Remains;
         let cause = match (self.phase(), error) {
             (_, MachineError::Full { .. }) => FailureCause::DiskFull,
+            (_, MachineError::Gone) => FailureCause::ProviderLost,
             (Phase::Resuming, _) => FailureCause::ResumeFailed,
             _ => FailureCause::CreateFailed,
         };
         self.fail(cause, &chain(error)).await;
     }
 
+    /// It is known again what there is of it.
+    pub(super) async fn found(&mut self, found: Found) {
+        match found {
+            Found::Link(link) => {
+                failpoint::pass("c.connected");
+                self.let_go(Presence::Link(link));
+            }
+            Found::Nothing { rebooted } => self.found_nothing(rebooted).await,
+            Found::Stopped => self.found_stopped().await,
+            Found::Gone => {
+                self.presence = Presence::Remains;
+                self.lost(FailureCause::ProviderLost, &MachineError::Gone.to_string()).await;
+            }
+        }
+    }
+
+    /// Its provider has ended its processes. Nothing is lost but these: it is as if it had been stopped.
+    async fn found_stopped(&mut self) {
+        self.presence = Presence::Remains;
+        if matches!(self.phase(), Phase::Active | Phase::Idle | Phase::Frozen) {
+            self.see_ends_in_journal().await;
+            self.ask_ourselves(Request::Stop(SuspendReason::ProviderStopped)).await;
+        }
+    }
+
     /// No supervisor lives that an earlier daemon may have had.
-    pub(super) async fn found_nothing(&mut self, rebooted: bool) {
+    async fn found_nothing(&mut self, rebooted: bool) {
         // There may be remains: control groups, and files half made.
         self.presence = Presence::Remains;
         let (cause, message) = if rebooted {

@@ -14,6 +14,10 @@ impl Actor {
     /// Answers a request, and does what there is to do at once.
     pub(super) async fn answer(&mut self, ask: Wish) {
         if let Err(error) = self.check(&ask.request) {
+            if self.out_of_reach.is_some() {
+                // Somebody wants it, so that it is looked for now.
+                self.retry.at_once();
+            }
             let _ = ask.answer.send(Err(error));
             return;
         }
@@ -25,17 +29,30 @@ impl Actor {
                     Ok(_) => {}
                     Err(error) => break Err(error),
                 },
-                Ok(Answer::First(Wake::Resume)) => return self.resume_first(ask).await,
-                Ok(Answer::Act) => break self.act(&ask.request).await.map(Some),
-                Ok(Answer::Record(transition)) => match self.record_request(&transition).await {
-                    Ok(()) => {
-                        self.carry_out(&ask.request, &transition).await;
-                        break Ok(Some(*transition));
-                    }
-                    Err(StoreError::Stale { current }) => self.become_current(*current),
-                    Err(StoreError::Conflict { .. }) => break Err(SandboxError::ExecExists),
+                Ok(Answer::First(Wake::Resume)) => match self.provider().health().await {
+                    Ok(()) => return self.resume_first(ask).await,
                     Err(error) => break Err(error.into()),
                 },
+                Ok(Answer::Act) => break self.act(&ask.request).await.map(Some),
+                Ok(Answer::Record(transition)) => {
+                    if ask.request == Request::Resume
+                        && let Err(error) = self.provider().health().await
+                    {
+                        break Err(error.into());
+                    }
+                    match self.record_request(&transition).await {
+                        Ok(()) => {
+                            self.carry_out(&ask.request, &transition).await;
+                            break Ok(Some(*transition));
+                        }
+                        Err(StoreError::Stale { current }) => self.become_current(*current),
+                        Err(StoreError::Conflict { .. }) if transition.adjusted().is_some() => {
+                            break Err(SandboxError::AlreadyExists);
+                        }
+                        Err(StoreError::Conflict { .. }) => break Err(SandboxError::ExecExists),
+                        Err(error) => break Err(error.into()),
+                    }
+                }
             }
         };
         // Whoever asked may have gone; what was done is done.
@@ -69,13 +86,13 @@ impl Actor {
         if let Ok(Answer::Record(transition)) = resumed
             && let Err(error) = self.record(*transition).await
         {
-            self.refuse_waiting(&error.to_string());
+            self.refuse_waiting(|| SandboxError::Unavailable(error.to_string()));
         }
     }
 
-    pub(super) fn refuse_waiting(&mut self, why: &str) {
+    pub(super) fn refuse_waiting(&mut self, why: impl Fn() -> SandboxError) {
         for ask in self.waiting.drain(..) {
-            let _ = ask.answer.send(Err(SandboxError::Unavailable(why.to_owned())));
+            let _ = ask.answer.send(Err(why()));
         }
     }
 
@@ -102,6 +119,7 @@ impl Actor {
             | Request::Resume
             | Request::Freeze(_)
             | Request::Thaw
+            | Request::Adjust(_)
             | Request::Use(_) => {}
         }
     }
