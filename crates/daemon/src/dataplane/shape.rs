@@ -35,21 +35,17 @@ fn detail(told: Told, answer: &Response) -> Response {
     let (kind, status) = kind(told.code);
     let error = told.kind.unwrap_or(kind);
     let message = told.message.clone().into_owned();
-    let (detail, status) = match &told.field {
+    let (detail, status) = if let Some(field) = &told.field {
         // As their validators say it: what is wrong, and where.
-        Some(field) => {
-            let loc = vec!["body".to_owned(), field.clone().into_owned()];
-            let item = RefusedField { loc, msg: message.clone(), kind: "value_error".to_owned() };
-            (RefusedDetail::Fields(vec![item]), Some(StatusCode::UNPROCESSABLE_ENTITY))
-        }
-        None => {
-            let error_id = told.request_id.clone();
-            let reason =
-                RefusedReason { error: error.to_owned(), message: message.clone(), error_id };
-            let is_creation = CREATION.contains(&error);
-            let status = if is_creation { Some(StatusCode::UNPROCESSABLE_ENTITY) } else { status };
-            (RefusedDetail::Reason(reason), status)
-        }
+        let loc = vec!["body".to_owned(), field.clone().into_owned()];
+        let item = RefusedField { loc, msg: message.clone(), kind: "value_error".to_owned() };
+        (RefusedDetail::Fields(vec![item]), Some(StatusCode::UNPROCESSABLE_ENTITY))
+    } else {
+        let error_id = told.request_id.clone();
+        let reason = RefusedReason { error: error.to_owned(), message: message.clone(), error_id };
+        let is_creation = CREATION.contains(&error);
+        let status = if is_creation { Some(StatusCode::UNPROCESSABLE_ENTITY) } else { status };
+        (RefusedDetail::Reason(reason), status)
     };
     // Old clients look for texts beside it.
     let body = Refused { detail, message, error_type: error.to_owned() };

@@ -252,7 +252,7 @@ impl Stage {
     /// capabilities or a generation, and they are revoked all together: what stands for these is one for
     /// something else, and ones of another server.
     fn signed(&self, opens: &Opens, comer: Comer) -> String {
-        let (ours, others) = (&self.sandboxed.tokens, Tokens::new(&[9; 32]));
+        let (ours, others) = (&self.sandboxed.tokens, Tokens::new(&[200; 32]));
         let (tokens, sandbox, until) = match comer {
             Comer::OtherTenant => (ours, &self.other, LATER),
             Comer::Expired => (ours, &self.sandbox, 1),
