@@ -56,7 +56,7 @@ def environment(server, key):
     # By their ids: a name can be changed.
     box, other_box = (
         ask(server, key, "POST", "/v2/sandboxes/boxes", {"snapshot": "host"})["id"] for _ in range(2))
-    for name in ("kept", "ended"):
+    for name in ("kept", "ended", "ended-template"):
         ask(server, key, "POST", "/v2/sandboxes/snapshots", {"name": name, "docker_image": "host"})
     link = "/v2/sandboxes/boxes/" + session["sandbox"]["id"] + "/download-url"
     return {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::langsmith::RunConfig;
+use crate::langsmith::{RunConfig, object};
 
 /// A sandbox to create: the body of `POST …/boxes`.
 #[derive(Clone, Default, PartialEq, Deserialize, ToSchema)]
@@ -34,6 +34,7 @@ pub struct CreateBox {
     pub cpu_millicores: Option<u64>,
     pub mem_bytes: Option<u64>,
     pub fs_capacity_bytes: Option<u64>,
+    #[serde(deserialize_with = "object")]
     pub run_config: Option<RunConfig>,
     pub env_vars: Option<BTreeMap<String, String>>,
     pub labels: Option<BTreeMap<String, String>>,
@@ -68,6 +69,7 @@ pub struct UpdateBox {
     pub idle_ttl_seconds: Option<u64>,
     pub delete_after_stop_seconds: Option<u64>,
     /// User and folder are replaced, variables added; for commands that begin from now on.
+    #[serde(deserialize_with = "object")]
     pub run_config: Option<RunConfig>,
     /// What cannot be changed.
     #[schema(value_type = Option<Object>)]
@@ -213,6 +215,7 @@ pub struct CreateSnapshot {
     pub fs_capacity_bytes: Option<u64>,
     /// `latest` if nobody says. It is taken from the snapshot that had it.
     pub tag: Option<String>,
+    #[serde(deserialize_with = "object")]
     pub run_config: Option<RunConfig>,
     pub labels: Option<BTreeMap<String, String>>,
     pub description: Option<String>,

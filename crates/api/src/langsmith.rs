@@ -3,7 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, Error as _},
+};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 /// A command: the body of `POST /execute` and `/execute/stream/start`, and of the frame `execute`.
@@ -25,6 +29,7 @@ pub struct Execute {
     pub kill_on_disconnect: bool,
     pub env: Option<BTreeMap<String, String>>,
     pub cwd: Option<String>,
+    #[serde(deserialize_with = "object")]
     pub run_config: Option<RunConfig>,
     pub close_stdin: bool,
     pub pty: bool,
@@ -53,6 +58,17 @@ impl std::fmt::Debug for RunConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RunConfig").field("user", &self.user).finish_non_exhaustive()
     }
+}
+
+/// Reads an object or nothing. A list would be taken for the fields in their order.
+pub(crate) fn object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let fields: Option<Map<String, Value>> = Deserialize::deserialize(deserializer)?;
+    let read = |fields| serde_json::from_value(Value::Object(fields)).map_err(D::Error::custom);
+    fields.map(read).transpose()
 }
 
 /// From where on output is wanted: the body of `POST /execute/stream/resume` and the frame

@@ -103,11 +103,13 @@ pub(super) fn read(uri: &Uri, kind: &Kind, me: &str) -> Result<Wanted, ApiError>
             found.ok_or_else(|| wrong("sort_by", &expected))?.1
         }
     };
-    let order = match one("sort_order")?.or(one("sort_direction")?) {
-        None | Some("desc") => Order::Descending,
-        Some("asc") => Order::Ascending,
-        Some(_) => return Err(wrong("sort_order", "must be asc or desc")),
+    let order = |name: &'static str| match one(name)? {
+        None => Ok(None),
+        Some("desc") => Ok(Some(Order::Descending)),
+        Some("asc") => Ok(Some(Order::Ascending)),
+        Some(_) => Err(wrong(name, "must be asc or desc")),
     };
+    let (order, direction) = (order("sort_order")?, order("sort_direction")?);
     let label = |text: &str| match text.split_once('=') {
         None => Label { name: text.to_owned(), value: None },
         Some((name, value)) => Label { name: name.to_owned(), value: Some(value.to_owned()) },
@@ -119,7 +121,7 @@ pub(super) fn read(uri: &Uri, kind: &Kind, me: &str) -> Result<Wanted, ApiError>
         labels: form.all("label").map(label).collect(),
         created_by,
         sort,
-        order,
+        order: order.or(direction).unwrap_or(Order::Descending),
         after,
         offset: usize::try_from(offset).unwrap_or(usize::MAX),
         limit: usize::try_from(limit.unwrap_or(kind.usual_limit)).unwrap_or(usize::MAX),
