@@ -30,6 +30,7 @@ use model::{
     ids::Tenant,
     policy::Policy,
     reach::Reach,
+    scope::Scope,
     session::Session,
     token::Lifetime,
 };
@@ -161,9 +162,13 @@ impl Desk {
             (Which::Id(_), None) => return Ok(()),
         };
         let creator = last.as_ref().filter(|session| !session.has_ended());
-        let creator = creator.map(|session| session.created_by.as_str());
+        self.reaches(scope, creator.map(|session| session.created_by.as_str()))
+    }
+
+    fn reaches(&self, scope: &Scope, creator: Option<&str>) -> Result<(), ApiError> {
         let named = (scope.kind.name(), scope.id.as_str());
-        if policy.reaches(role, &self.caller.key_id().0, named, creator) {
+        let (policy, key) = (self.caller.policy(), &self.caller.key_id().0);
+        if policy.reaches(self.caller.role(), key, named, creator) {
             return Ok(());
         }
         let entry = Entry {
@@ -201,6 +206,8 @@ impl Desk {
         let first = Arc::default();
         acquire.records = self.first_token(terms.clone(), &first);
         let give = async |session: &Session| {
+            // Somebody else may have begun it since it was looked for.
+            self.reaches(&session.scope, Some(&session.created_by))?;
             let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
             let is_for = |minted: &Minted| {
                 minted.claims.sandbox == session.sandbox

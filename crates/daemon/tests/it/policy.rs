@@ -273,3 +273,24 @@ async fn tenants_never_see_each_other() {
     let mine = ask(daemon, &daemon.key, "GET", &format!("{BOXES}/a-box"), &Value::Null).await;
     assert_eq!((mine.status, mine.json()["id"].as_str()), (200, Some(id)));
 }
+
+/// Two who come at once to a thread that nobody has: it is the one's, and the other gets no token for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_is_one_keys_own_whoever_else_comes_at_the_same_time() {
+    let own = Rule { capabilities: None, scopes: Scopes::Own };
+    let sandboxed = Sandboxed::start_under(Policy { user: own, ..Policy::default() }).await;
+    let daemon = sandboxed.daemon();
+    let one = key(daemon, "default", Role::User, ActorKind::Agent).await;
+    let other = key(daemon, "default", Role::User, ActorKind::Agent).await;
+    for round in 0..10 {
+        let wanted =
+            json!({"thread_id": format!("thr_{round}"), "mode": "ensure", "image": "host"});
+        let come = async |key: &str| {
+            let answer = ask(daemon, key, "POST", "/v1/sandbox/sessions", &wanted).await;
+            (answer.status, answer.json()["token"].is_string())
+        };
+        let mut came: [_; 2] = tokio::join!(come(&one), come(&other)).into();
+        came.sort_unstable();
+        assert_eq!(came, [(200, true), (403, false)], "round {round}");
+    }
+}

@@ -43,11 +43,7 @@ pub(super) fn check_run(
     no_root: Option<&'static str>,
 ) -> Result<(), SandboxError> {
     let refuse = |why: &str| Err(SandboxError::Invalid(why.to_owned()));
-    if let Some(why) = no_root
-        && user(spec, &ExecSpec::default())? == User::Root
-    {
-        return refuse(why);
-    }
+    check_user(user(spec, &ExecSpec::default())?, no_root)?;
     let is_path = |path: &str| path.starts_with('/') && path.len() <= 4096 && !path.contains('\0');
     if spec.run.directory.as_deref().is_some_and(|path| !is_path(path)) {
         return refuse("the folder that commands are run in is an absolute path");
@@ -71,12 +67,15 @@ pub(super) fn check(
     spec: &ExecSpec,
     no_root: Option<&'static str>,
 ) -> Result<(), SandboxError> {
-    if let Some(why) = no_root
-        && user(&sandbox.spec, spec)? == User::Root
-    {
-        return Err(SandboxError::Invalid(why.to_owned()));
-    }
+    check_user(user(&sandbox.spec, spec)?, no_root)?;
     check_size(&environment(image_of(sandbox), &sandbox.spec, spec), 0, spec)
+}
+
+fn check_user(user: User, no_root: Option<&'static str>) -> Result<(), SandboxError> {
+    match no_root {
+        Some(why) if user == User::Root => Err(SandboxError::Invalid(why.to_owned())),
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn image_of(sandbox: &Sandbox) -> Option<&UsedImage> {
