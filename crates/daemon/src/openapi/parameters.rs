@@ -47,7 +47,10 @@ fn known(name: &str) -> (Value, &'static str) {
             json!({"type": "integer", "minimum": 1, "maximum": 65535}),
             "The port that a server in the sandbox listens on.",
         ),
-        "path" => (text, "A path from the root of the sandbox, without its first slash."),
+        "path" => (
+            json!({"type": "string", "minLength": 1, "examples": ["workspace/a"]}),
+            "A path from the root of the sandbox, without its first slash.",
+        ),
         "rest" => {
             (text, "The path that the server in the sandbox is asked for, without its first slash.")
         }

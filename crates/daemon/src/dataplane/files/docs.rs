@@ -57,7 +57,8 @@ fn conditional(doc: Doc) -> Doc {
 }
 
 fn with_path(doc: Doc) -> Doc {
-    doc.query("path", &text(), "The file. A relative path is from the user's home.")
+    let path = json!({"type": "string", "examples": ["/workspace/a"]});
+    doc.query("path", &path, "The file. A relative path is from the user's home.")
 }
 
 fn sends(doc: Doc) -> Doc {
