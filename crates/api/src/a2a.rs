@@ -2,11 +2,12 @@
 //! metadata say what the environment is, and whose artifacts say where it is used.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::sessions::{Binding, Dataplane, Policy, SessionSandbox};
 
 /// The answer to `GET /v1/sandbox/sessions/{id}/a2a`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Task {
     /// The `session_id`.
@@ -18,7 +19,7 @@ pub struct Task {
     pub metadata: Metadata,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskStatus {
     pub state: TaskState,
     /// When this was so.
@@ -26,7 +27,7 @@ pub struct TaskStatus {
 }
 
 /// How a session stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum TaskState {
     /// The sandbox is being made.
     #[serde(rename = "TASK_STATE_SUBMITTED")]
@@ -42,7 +43,7 @@ pub enum TaskState {
 }
 
 /// A way to use the sandbox.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Artifact {
     pub artifact_id: String,
@@ -51,7 +52,7 @@ pub struct Artifact {
     pub parts: Vec<Part>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Part {
     pub url: String,
@@ -60,7 +61,7 @@ pub struct Part {
 }
 
 /// What it takes to use a URL.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PartMetadata {
     /// What the token must have, sent as `Authorization: Bearer`.
     pub capability: String,
@@ -68,14 +69,14 @@ pub struct PartMetadata {
     pub method: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Metadata {
     #[serde(rename = "urn:ringfence:environment:1")]
     pub environment: Environment,
 }
 
 /// The session, as its own routes show it, without what opens it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Environment {
     pub session_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

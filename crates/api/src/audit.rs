@@ -1,10 +1,11 @@
 //! The audit log: `GET /v1/audit`.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// One record. Its fields are written in the order of their names, which is part of its form:
 /// the hash is of what is written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuditRecord {
     /// What was done or asked for: `token.mint`, `exec.start`, …
@@ -71,7 +72,7 @@ pub struct AuditRecord {
 }
 
 /// A part of the log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditPage {
     pub records: Vec<AuditRecord>,
     /// Where to go on; absent at the end. A page may be empty and yet not be the last.

@@ -6,11 +6,12 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
-use crate::langsmith::RunConfig;
+use crate::langsmith::{RunConfig, object};
 
 /// A sandbox to create: the body of `POST …/boxes`.
-#[derive(Clone, Default, PartialEq, Deserialize)]
+#[derive(Clone, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct CreateBox {
     /// Unique among the sandboxes of the key's tenant, for ever.
@@ -33,6 +34,7 @@ pub struct CreateBox {
     pub cpu_millicores: Option<u64>,
     pub mem_bytes: Option<u64>,
     pub fs_capacity_bytes: Option<u64>,
+    #[serde(deserialize_with = "object")]
     pub run_config: Option<RunConfig>,
     pub env_vars: Option<BTreeMap<String, String>>,
     pub labels: Option<BTreeMap<String, String>>,
@@ -42,8 +44,11 @@ pub struct CreateBox {
     pub preserve_memory_on_stop: Option<bool>,
     pub restore_memory: Option<bool>,
     /// What cannot be had at all, unless it is empty.
+    #[schema(value_type = Option<Object>)]
     pub mount_config: Option<Value>,
+    #[schema(value_type = Option<Object>)]
     pub proxy_config: Option<Value>,
+    #[schema(value_type = Option<Object>)]
     pub access_delegation: Option<Value>,
     pub volumes: Option<Vec<Value>>,
     pub tag_value_ids: Option<Vec<String>>,
@@ -57,15 +62,17 @@ impl fmt::Debug for CreateBox {
 }
 
 /// What is to be changed of a sandbox: the body of `PATCH …/boxes/{name}`. What is absent stays.
-#[derive(Clone, Default, PartialEq, Deserialize)]
+#[derive(Clone, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct UpdateBox {
     pub name: Option<String>,
     pub idle_ttl_seconds: Option<u64>,
     pub delete_after_stop_seconds: Option<u64>,
     /// User and folder are replaced, variables added; for commands that begin from now on.
+    #[serde(deserialize_with = "object")]
     pub run_config: Option<RunConfig>,
     /// What cannot be changed.
+    #[schema(value_type = Option<Object>)]
     pub proxy_config: Option<Value>,
     pub vcpus: Option<f64>,
     pub cpu_millicores: Option<u64>,
@@ -81,7 +88,7 @@ impl fmt::Debug for UpdateBox {
 }
 
 /// A sandbox, as clients see it. The values of variables are never shown.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct SandboxBox {
     pub id: String,
     pub name: String,
@@ -108,21 +115,24 @@ pub struct SandboxBox {
     pub persistent: bool,
     pub preserve_memory_on_stop: bool,
     pub size_class: Option<String>,
+    #[schema(value_type = Option<Object>)]
     pub access_delegation: Option<Value>,
+    #[schema(value_type = Option<Object>)]
     pub mount_config: Option<Value>,
+    #[schema(value_type = Option<Object>)]
     pub proxy_config: Option<Value>,
     pub volumes: Vec<Value>,
 }
 
 /// What `GET …/boxes/{name}/status` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct BoxStatus {
     pub status: &'static str,
     pub status_message: Option<String>,
 }
 
 /// What `GET …/boxes` answers. Clients read the same list under both names.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct BoxList {
     pub sandboxes: Vec<SandboxBox>,
     pub items: Vec<SandboxBox>,
@@ -132,7 +142,7 @@ pub struct BoxList {
 }
 
 /// A URL to a server in a sandbox: the body of `POST …/boxes/{name}/service-url`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct CreateServiceUrl {
     pub port: Option<u64>,
@@ -145,7 +155,7 @@ pub struct CreateServiceUrl {
 }
 
 /// What it answers.
-#[derive(Clone, PartialEq, Eq, Serialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ServiceUrl {
     /// For a browser, which gets a cookie there. Empty if previews have no address on this server.
     pub browser_url: String,
@@ -164,7 +174,7 @@ impl fmt::Debug for ServiceUrl {
 }
 
 /// A URL that downloads one file: the body of `POST …/boxes/{name}/download-url`.
-#[derive(Clone, Default, PartialEq, Deserialize)]
+#[derive(Clone, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct CreateDownloadUrl {
     pub path: Option<String>,
@@ -183,7 +193,7 @@ impl fmt::Debug for CreateDownloadUrl {
 }
 
 /// What it answers.
-#[derive(Clone, PartialEq, Eq, Serialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DownloadUrl {
     pub download_url: String,
     pub token: String,
@@ -197,7 +207,7 @@ impl fmt::Debug for DownloadUrl {
 }
 
 /// A snapshot to make of an image: the body of `POST …/snapshots`.
-#[derive(Clone, Default, PartialEq, Deserialize)]
+#[derive(Clone, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct CreateSnapshot {
     pub name: Option<String>,
@@ -205,6 +215,7 @@ pub struct CreateSnapshot {
     pub fs_capacity_bytes: Option<u64>,
     /// `latest` if nobody says. It is taken from the snapshot that had it.
     pub tag: Option<String>,
+    #[serde(deserialize_with = "object")]
     pub run_config: Option<RunConfig>,
     pub labels: Option<BTreeMap<String, String>>,
     pub description: Option<String>,
@@ -219,7 +230,7 @@ impl fmt::Debug for CreateSnapshot {
 }
 
 /// A snapshot, as clients see it. The values of variables are never shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ShownSnapshot {
     pub id: String,
     pub name: String,
@@ -242,7 +253,7 @@ pub struct ShownSnapshot {
 }
 
 /// What `GET …/snapshots` answers. Clients read the same list under both names.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SnapshotList {
     pub snapshots: Vec<ShownSnapshot>,
     pub items: Vec<ShownSnapshot>,
@@ -252,21 +263,21 @@ pub struct SnapshotList {
 }
 
 /// What `GET …/snapshots-by-name/{name}` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SnapshotTags {
     pub name: String,
     pub tags: Vec<SnapshotTag>,
 }
 
 /// A tag, and where it leads.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SnapshotTag {
     pub tag: String,
     pub snapshot_id: String,
 }
 
 /// A snapshot as old clients make it: the body of `POST …/templates`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct CreateTemplate {
     pub name: Option<String>,
@@ -281,7 +292,7 @@ pub struct CreateTemplate {
 }
 
 /// A snapshot as old clients see it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Template {
     pub id: String,
     pub name: String,
@@ -292,8 +303,16 @@ pub struct Template {
     pub updated_at: String,
 }
 
+/// What `GET …/templates` answers: a bare list, as every version of the old clients reads it.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct TemplateList(pub Vec<Template>);
+
+/// What `GET …/volumes` and `GET …/pools` answer: there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct EmptyList(pub Vec<Value>);
+
 /// What sandboxes get that are made from it; what is absent is the operator's default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TemplateResources {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,

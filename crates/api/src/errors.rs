@@ -1,10 +1,12 @@
 //! The tables of error codes: what a client sees when something goes wrong.
+#![expect(single_use_lifetimes, reason = "a derived schema names the lifetime of its type once")]
 
 pub mod agbox;
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::sessions::Coordinates;
 
@@ -229,13 +231,13 @@ impl ErrorCode {
 }
 
 /// The body of every HTTP answer that is not a success.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem<'a> {
     pub error: ProblemDetail<'a>,
 }
 
 /// What went wrong, for programs (`code`, `retryable`) and for people (`message`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemDetail<'a> {
     pub code: Cow<'a, str>,
     pub message: Cow<'a, str>,

@@ -1,10 +1,11 @@
 //! What happened to a sandbox, as the event stream of the data plane tells it.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// One event of a sandbox: the data of a server-sent event whose id is the sequence. The names are
 /// those of `agbox.v1`, and of `ringfence events --json`. What an event does not have is null.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SandboxEvent {
     pub sandbox_id: String,
     /// 1, 2, 3, … without gaps.
@@ -26,7 +27,8 @@ pub struct SandboxEvent {
 }
 
 /// Why a stream of events ends, as its last event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = EventsClosed)]
 #[serde(rename_all = "snake_case")]
 pub enum Closed {
     /// The token has ended.

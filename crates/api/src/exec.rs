@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::schema::Maybe;
 
 /// A command to run: the body of `POST /v1/exec`, and the fields of a `start` frame.
-#[derive(Clone, Default, PartialEq, Deserialize)]
+#[derive(Clone, Default, PartialEq, Deserialize, ToSchema)]
+#[schema(as = StartExec)]
 #[serde(default, deny_unknown_fields)]
 pub struct Start {
     /// A text for the shell, or a program and its arguments. Left out to watch one that is there.
@@ -50,7 +54,7 @@ impl std::fmt::Debug for Start {
 }
 
 /// What to run.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum Command {
     Text(String),
@@ -64,14 +68,15 @@ impl std::fmt::Debug for Command {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stdin {
     Open,
     Closed,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = TerminalSize)]
 #[serde(deny_unknown_fields)]
 pub struct Size {
     pub rows: u32,
@@ -79,7 +84,7 @@ pub struct Size {
 }
 
 /// In which form output comes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
     /// As text; what is no UTF-8 in base64, and marked so.
@@ -91,7 +96,7 @@ pub enum Encoding {
     Binary,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFull {
     /// The command waits until it was read.
@@ -240,7 +245,8 @@ pub struct Chunk<'a> {
 }
 
 /// How a command ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ExecExit)]
 pub struct Exit {
     /// By the kernel's word; none if a signal ended it, or nobody can know.
     pub exit_code: Option<i32>,
@@ -256,7 +262,8 @@ pub struct Exit {
     pub usage: Option<Usage>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ExecUsage)]
 pub struct Usage {
     pub cpu_time_ms: u64,
     /// Of the largest of its processes.
@@ -264,7 +271,8 @@ pub struct Usage {
 }
 
 /// What `POST /v1/exec` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ExecRan)]
 pub struct Ran {
     pub exec_id: String,
     #[serde(flatten)]
@@ -283,8 +291,12 @@ pub struct Ran {
     pub stderr_omitted: u64,
 }
 
+/// The schema of how a command ended, if it has.
+type MaybeExit = Maybe<Exit>;
+
 /// What `GET /v1/exec/{exec_id}` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ExecShown)]
 pub struct Shown {
     pub exec_id: String,
     /// `running` or `ended`.
@@ -293,6 +305,7 @@ pub struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    #[schema(value_type = MaybeExit, inline)]
     pub exit: Option<Exit>,
     /// Not there once it was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -302,7 +315,8 @@ pub struct Shown {
 }
 
 /// How much of a stream there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = OutputExtent)]
 pub struct Extent {
     /// The first byte that is still kept.
     pub start: u64,

@@ -1,9 +1,10 @@
 //! Files of a sandbox, as the data plane speaks of them.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// What is known of a file or directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileShown {
     /// From the root of the sandbox. What is not UTF-8 in it is shown as U+FFFD.
     pub path: String,
@@ -23,8 +24,10 @@ pub struct FileShown {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
     pub uid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
     pub gid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modified_at: Option<String>,
@@ -34,7 +37,7 @@ pub struct FileShown {
 }
 
 /// Some of the names in a directory: `GET …/v1/files/list`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileList {
     pub entries: Vec<FileShown>,
     /// Where the next page begins; absent on the last one.
@@ -43,7 +46,7 @@ pub struct FileList {
 }
 
 /// `POST …/v1/files/mkdir`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MakeDirectory {
     pub path: String,
@@ -56,7 +59,7 @@ pub struct MakeDirectory {
 }
 
 /// `POST …/v1/files/move`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveFile {
     pub from: String,
@@ -67,7 +70,7 @@ pub struct MoveFile {
 }
 
 /// `POST …/v1/files/edit`. Texts are never in a log line.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditFile {
     pub path: String,
@@ -84,7 +87,7 @@ impl std::fmt::Debug for EditFile {
 }
 
 /// The answer to [`EditFile`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EditedFile {
     #[serde(flatten)]
     pub file: FileShown,
@@ -93,7 +96,7 @@ pub struct EditedFile {
 }
 
 /// `POST …/glob`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Glob {
     /// `*`, `?`, `[…]`, `{a,b}`, and `**` for any number of directories.
     pub pattern: String,
@@ -101,11 +104,12 @@ pub struct Glob {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
     pub limit: Option<u32>,
 }
 
 /// The answer to [`Glob`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GlobMatches {
     pub matches: Vec<GlobMatch>,
     /// Whether there may be more.
@@ -114,7 +118,7 @@ pub struct GlobMatches {
     pub unreadable: u32,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GlobMatch {
     pub path: String,
     /// The bytes of the path in base64, if they are not UTF-8.
@@ -127,7 +131,7 @@ pub struct GlobMatch {
 }
 
 /// `POST …/grep`. The pattern is a text, and no regular expression.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Grep {
     pub pattern: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,11 +140,12 @@ pub struct Grep {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub glob: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
     pub limit: Option<u32>,
 }
 
 /// The answer to [`Grep`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GrepMatches {
     pub matches: Vec<GrepMatch>,
     pub truncated: bool,
@@ -149,7 +154,7 @@ pub struct GrepMatches {
 }
 
 /// A line. Its text is never in a log line.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GrepMatch {
     pub path: String,
     /// From 1.
@@ -165,7 +170,7 @@ impl std::fmt::Debug for GrepMatch {
 }
 
 /// An event of `GET …/v1/files/watch`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum WatchEvent {
     /// Whatever happens from now on is told.

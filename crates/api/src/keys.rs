@@ -1,9 +1,10 @@
 //! API keys, as the admin routes show them.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Asks for a new key: `POST /v1/admin/keys`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreateKey {
     /// What people call it.
     pub name: String,
@@ -16,7 +17,7 @@ pub struct CreateKey {
 }
 
 /// What the holder of a key may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyRole {
     /// Everything, including managing keys.
@@ -40,7 +41,7 @@ impl KeyRole {
 }
 
 /// Who acts with a key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Actor {
     #[serde(rename = "type")]
     pub kind: ActorKind,
@@ -48,7 +49,7 @@ pub struct Actor {
 }
 
 /// A person, or a program that acts for one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ActorKind {
     Human,
@@ -56,7 +57,7 @@ pub enum ActorKind {
 }
 
 /// A key without its secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Key {
     pub id: String,
     pub name: String,
@@ -70,7 +71,7 @@ pub struct Key {
 }
 
 /// The answer to [`CreateKey`]. The secret is shown this once and kept nowhere.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreatedKey {
     pub key: Key,
     pub secret: String,
@@ -83,7 +84,7 @@ impl std::fmt::Debug for CreatedKey {
 }
 
 /// All keys, oldest first: `GET /v1/admin/keys`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeyList {
     pub keys: Vec<Key>,
 }

@@ -3,10 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, Error as _},
+};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 /// A command: the body of `POST /execute` and `/execute/stream/start`, and of the frame `execute`.
-#[derive(Clone, Default, PartialEq, Deserialize)]
+#[derive(Clone, Default, PartialEq, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Execute {
     pub command: String,
@@ -24,6 +29,7 @@ pub struct Execute {
     pub kill_on_disconnect: bool,
     pub env: Option<BTreeMap<String, String>>,
     pub cwd: Option<String>,
+    #[serde(deserialize_with = "object")]
     pub run_config: Option<RunConfig>,
     pub close_stdin: bool,
     pub pty: bool,
@@ -37,7 +43,7 @@ impl std::fmt::Debug for Execute {
 }
 
 /// How commands are run.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RunConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,9 +60,20 @@ impl std::fmt::Debug for RunConfig {
     }
 }
 
+/// Reads an object or nothing. A list would be taken for the fields in their order.
+pub(crate) fn object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let fields: Option<Map<String, Value>> = Deserialize::deserialize(deserializer)?;
+    let read = |fields| serde_json::from_value(Value::Object(fields)).map_err(D::Error::custom);
+    fields.map(read).transpose()
+}
+
 /// From where on output is wanted: the body of `POST /execute/stream/resume` and the frame
 /// `reconnect`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Reconnect {
     pub command_id: String,
@@ -128,7 +145,7 @@ pub struct Chunk<'a> {
 }
 
 /// What `POST /execute` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Executed {
     pub stdout: String,
     pub stderr: String,
@@ -146,4 +163,59 @@ pub struct Executed {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+/// The data of an event of `POST /execute/stream/start` and `/resume`, whose name says which it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum StreamEvent {
+    /// `started`
+    Started { command_id: String, pid: u32 },
+    /// `stdout` and `stderr`: bytes in base64, and the place of the first.
+    Output { offset: u64, data: String },
+    /// `stream_end`: nothing more comes of this stream.
+    StreamEnd { stream: String, offset: u64 },
+    /// `ack_required`: the stream ends here; ask for the rest.
+    AckRequired { stdout_offset: u64, stderr_offset: u64 },
+    /// `exit`: always the last, unless an error is.
+    Exit { exit_code: i32 },
+    /// `error`
+    Error { error_type: String, error: String },
+}
+
+/// A refusal, as these clients read it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Refused {
+    pub detail: RefusedDetail,
+    /// The same again, where old clients look for it.
+    pub message: String,
+    pub error_type: String,
+}
+
+/// What went wrong: in one piece, or field by field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum RefusedDetail {
+    Reason(RefusedReason),
+    Fields(Vec<RefusedField>),
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RefusedReason {
+    /// Such as `NotFound`; clients tell refusals apart by it.
+    pub error: String,
+    pub message: String,
+    /// Names this request in the server's log.
+    pub error_id: String,
+}
+
+/// What is wrong with a field of a request, as validators say it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RefusedField {
+    /// Where it stands.
+    pub loc: Vec<String>,
+    pub msg: String,
+    #[serde(rename = "type")]
+    pub kind: String,
 }

@@ -1,9 +1,10 @@
 //! Previews: a server in a sandbox, seen by a browser.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Asks for a link to a port.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CreatePreview {
     /// For how long the port can be seen, counted from now: 60 to 3600; 900 if nothing is said.
@@ -15,7 +16,7 @@ pub struct CreatePreview {
 }
 
 /// A link that can be opened once.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Preview {
     pub url: String,
     /// Until when the link can be opened.

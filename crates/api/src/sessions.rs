@@ -6,9 +6,87 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Asks for a session: `POST /v1/sandbox/sessions`. Either `thread_id` or `scope` is there. Fields that nobody
+/// knows are passed over, but `limits`, `capabilities`, `mounts` and `env` are refused: they might be meant to
+/// confine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AcquireSession {
+    /// `get` and `attach_only` take what is there, `ensure` makes what is not, `create_only` takes nothing
+    /// that is there.
+    pub mode: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+    /// On whose behalf; without it, the key's own actor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<crate::keys::Actor>,
+    /// Without it, all that the actor may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_capabilities: Option<Vec<String>>,
+    /// The sandbox that the caller believes the scope has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_hint: Option<String>,
+    /// A wish; the answer says where the sandbox is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_preference: Option<String>,
+    /// What a new sandbox is made of; without it, what the operator has set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// How long a sandbox is waited for: 0 to 60; 10 without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_seconds: Option<u64>,
+}
+
+/// Asks for the sandbox of a thread: `POST /threads/{thread_id}/sandbox`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AcquireThread {
+    /// Without it, all that the actor may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scopes: Option<Vec<String>>,
+    /// On whose behalf; without it, the key's own actor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<crate::keys::Actor>,
+    /// The sandbox that the caller believes the thread has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<String>,
+    /// How long the token is good, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<u64>,
+    /// What a new sandbox is made of; without it, what the operator has set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// How long a sandbox is waited for: 0 to 60; 10 without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_seconds: Option<u64>,
+}
+
+/// Asks for the next token: `…/refresh` and `…/refresh-token` of a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RefreshSession {
+    /// The token so far, which then ends soon; the next one is as that one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_token: Option<Secret>,
+}
+
+/// Asks for the next token: `POST /threads/{thread_id}/sandbox/refresh`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RefreshThread {
+    /// The token so far.
+    pub current_token: Secret,
+    /// The sandbox that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<String>,
+}
+
+/// The body of `…/heartbeat`: nothing is read of it but that it is an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Beat {}
 
 /// The answer to `POST /v1/sandbox/sessions` and `GET /v1/sandbox/sessions/{session_id}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionAnswer {
     pub session_id: String,
     /// The thread, if the scope is one.
@@ -29,7 +107,7 @@ pub struct SessionAnswer {
 }
 
 /// Where the sandbox of a session is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionSandbox {
     pub id: String,
     pub provider: String,
@@ -38,7 +116,7 @@ pub struct SessionSandbox {
 }
 
 /// The association of a scope with a sandbox. Its `id` is the `session_id`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Binding {
     pub id: String,
     pub scope: Scope,
@@ -52,7 +130,7 @@ pub struct Binding {
 }
 
 /// What a sandbox is kept for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Scope {
     /// `thread`, `workspace`, `assistant` or `deployment`.
     #[serde(rename = "type")]
@@ -61,14 +139,14 @@ pub struct Scope {
 }
 
 /// What the URLs of the sandbox's routes begin with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Dataplane {
     pub http_base_url: String,
     pub ws_base_url: String,
 }
 
 /// A token and what it is good for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Credentials {
     /// Always `Bearer`.
     pub token_type: String,
@@ -79,7 +157,7 @@ pub struct Credentials {
 }
 
 /// How long a sandbox is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Policy {
     /// After this time of no use it is put to sleep; 0: never.
     pub idle_timeout_seconds: u64,
@@ -90,14 +168,14 @@ pub struct Policy {
 }
 
 /// The answer to `…/refresh`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Refreshed {
     pub token: Secret,
     pub expires_at: String,
 }
 
 /// The answer to `…/refresh-token`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RefreshedToken {
     pub token: Secret,
     pub expires_at: String,
@@ -105,14 +183,14 @@ pub struct RefreshedToken {
 }
 
 /// The answer to `…/heartbeat`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Heartbeat {
     pub binding: Binding,
     pub policy: Policy,
 }
 
 /// The answer to `POST /threads/{thread_id}/sandbox`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ThreadSandbox {
     pub sandbox_id: String,
     pub endpoints: Endpoints,
@@ -131,14 +209,14 @@ pub struct ThreadSandbox {
 }
 
 /// Where a sandbox is reached.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Endpoints {
     pub http: String,
     pub ws: String,
 }
 
 /// The answer to `POST /threads/{thread_id}/sandbox/refresh`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ThreadRefreshed {
     pub token: Secret,
     pub expires_at: String,
@@ -147,7 +225,7 @@ pub struct ThreadRefreshed {
 }
 
 /// Where the sandbox is that took the place of the one a token is for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Coordinates {
     pub session_id: String,
     pub sandbox_id: String,
@@ -157,7 +235,7 @@ pub struct Coordinates {
 }
 
 /// A token on its way to the one who may see it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct Secret(pub String);
 

@@ -1,12 +1,13 @@
 //! Tokens of sandboxes: how they are asked for, and what they say of themselves.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
-use crate::keys::Actor;
+use crate::{keys::Actor, schema::Maybe};
 
 /// Asks for a token: `POST /v1/admin/tokens`. A field that nobody knows is refused, because it might
 /// be meant to confine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MintToken {
     /// The id or alias of a sandbox of the caller's tenant.
@@ -29,7 +30,7 @@ pub struct MintToken {
 }
 
 /// What a token is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenFormat {
     /// A JSON Web Token: it says by itself what it is good for.
@@ -50,7 +51,7 @@ impl TokenFormat {
 }
 
 /// Ends tokens of a sandbox: `POST /v1/admin/tokens/revoke`. One of `jti` and `actor` is there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeTokens {
     /// The id or alias of a sandbox of the caller's tenant.
@@ -64,15 +65,61 @@ pub struct RevokeTokens {
 }
 
 /// The answer to `POST /v1/admin/sandboxes/{sandbox}/rotate-key`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RotatedKey {
     pub sandbox_id: String,
     /// Counts the keys that the sandbox has had.
     pub key_epoch: u32,
 }
 
+/// Asks for a token: the form of `POST /oauth/token` (RFC 8693).
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExchangeToken {
+    /// `urn:ietf:params:oauth:grant-type:token-exchange`
+    pub grant_type: String,
+    /// An API key, or a token that has at least as much.
+    pub subject_token: String,
+    /// `urn:ringfence:params:oauth:token-type:api-key`, or `urn:ietf:params:oauth:token-type:` and
+    /// `access_token` or `jwt`.
+    pub subject_token_type: String,
+    /// `sandbox:ID`; a token is for its own sandbox without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// Capabilities with blanks between them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// A folder that file access is confined to. It may be there more than once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_token_type: Option<String>,
+    /// `jwt` or `opaque`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+}
+
+impl std::fmt::Debug for ExchangeToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExchangeToken").field("scope", &self.scope).finish_non_exhaustive()
+    }
+}
+
+/// Names a token: the form of `POST /oauth/introspect` (RFC 7662) and `POST /oauth/revoke` (RFC 7009).
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NameToken {
+    pub token: String,
+}
+
+impl std::fmt::Debug for NameToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NameToken")
+    }
+}
+
 /// The answer of `POST /oauth/token` (RFC 8693).
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExchangedToken {
     pub access_token: String,
     pub issued_token_type: String,
@@ -88,17 +135,21 @@ impl std::fmt::Debug for ExchangedToken {
     }
 }
 
+/// The schema of what a token says, if anything is said of it.
+type MaybeSaid = Maybe<TokenSaid>;
+
 /// What a token is and says (RFC 7662): `POST /oauth/introspect`, `GET /internal/tokens/{token}`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Introspection {
     /// Whether it opens its sandbox now. If not, nothing else is said.
     pub active: bool,
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = MaybeSaid, inline)]
     pub token: Option<TokenSaid>,
 }
 
 /// What a token says. Times are seconds since 1970.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenSaid {
     pub iss: String,
     pub sub: String,
@@ -122,14 +173,14 @@ pub struct TokenSaid {
 }
 
 /// A refusal of the routes below `/oauth` (RFC 6749).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OauthProblem {
     pub error: String,
     pub error_description: String,
 }
 
 /// The answer to [`MintToken`].
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MintedToken {
     pub token: String,
     /// Always `Bearer`.
@@ -156,7 +207,7 @@ impl std::fmt::Debug for MintedToken {
 }
 
 /// What a credential may do: `GET /dp/{sandbox_id}/v1/access`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AccessShown {
     pub sandbox_id: String,
     pub actor: Actor,

@@ -25,7 +25,7 @@ mod tests;
 
 use axum::Router;
 
-use crate::http::App;
+use crate::{http::App, openapi::Operation};
 use routes::{Listed, Routes};
 
 /// Every route of the data plane. Each module beside this one adds its own.
@@ -47,6 +47,11 @@ pub(crate) fn router(app: &App) -> Router<App> {
         Some(plane) => all().router(&plane),
         None => Router::new(),
     }
+}
+
+/// Returns what is said of every route.
+pub(crate) fn operations() -> Vec<Operation> {
+    all().operations()
 }
 
 /// Lists every route with what it needs and which credentials it takes.

@@ -3,13 +3,15 @@
 mod a2a;
 mod audit;
 mod boxes;
+mod documents;
 mod form;
 mod health;
 mod keys;
 mod mcp;
-mod oauth;
+pub(crate) mod oauth;
 pub(crate) mod problem;
 pub(crate) mod request;
+pub(crate) mod routes;
 mod sessions;
 mod strict;
 mod threads;
@@ -29,15 +31,18 @@ use crate::{
         self,
         access::Plane,
         previews::{self, Previews},
+        shape::Shape,
     },
     executor::Executor,
     metrics::Metrics,
+    openapi::Operation,
     serve::{Phase, Settings},
     tokens::Tokens,
     ws::{self, Origins, connection::Given},
 };
 
 use problem::ApiError;
+use routes::Routes;
 
 /// The largest JSON body. The routes so far need far less.
 const MAX_BODY: usize = 64 << 10;
@@ -102,19 +107,33 @@ impl App {
     }
 }
 
+/// Every route but those of the data plane. Each module beside this one adds its own.
+fn all() -> Routes {
+    Routes::new(Shape::Envelope)
+        .and(a2a::routes())
+        .and(audit::routes())
+        .and(boxes::routes())
+        .and(documents::routes())
+        .and(health::routes())
+        .and(keys::routes())
+        .and(mcp::routes())
+        .and(oauth::routes())
+        .and(sessions::routes())
+        .and(threads::routes())
+        .and(tokens::routes())
+        .and(ws::routes())
+}
+
+/// Returns what is said of every route that there is.
+pub(crate) fn operations() -> Vec<Operation> {
+    let mut operations = all().operations().to_vec();
+    operations.extend(dataplane::operations());
+    operations
+}
+
 pub(crate) fn router(app: App) -> Router {
-    Router::new()
-        .merge(a2a::router())
-        .merge(audit::router())
-        .merge(boxes::router())
-        .merge(health::router())
-        .merge(keys::router())
-        .merge(mcp::router(&app))
-        .merge(oauth::router())
-        .merge(sessions::router())
-        .merge(threads::router())
-        .merge(tokens::router())
-        .merge(ws::router())
+    all()
+        .into_router()
         .merge(dataplane::router(&app))
         .fallback(async || ApiError::new(ErrorCode::NotFound, "there is no such route"))
         .method_not_allowed_fallback(async || {

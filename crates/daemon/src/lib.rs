@@ -16,6 +16,7 @@ pub mod keys;
 pub mod logging;
 mod metrics;
 mod node;
+pub mod openapi;
 pub mod run;
 pub mod serve;
 pub mod tls;

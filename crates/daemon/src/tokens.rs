@@ -11,7 +11,7 @@ mod ends;
 mod header;
 mod held;
 mod ledger;
-pub(crate) mod link;
+pub mod link;
 pub(crate) mod mint;
 pub(crate) mod opaque;
 mod preview;

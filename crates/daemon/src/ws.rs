@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use api::{errors::ErrorCode, fathom::VERSION};
 use axum::{
-    Router,
     body::Body,
     extract::{Request, State},
     http::{
@@ -24,22 +23,31 @@ use axum::{
         },
     },
     response::Response,
-    routing::get,
 };
 use hyper_util::rt::TokioIo;
+use serde_json::json;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::{
     auth::Caller,
-    http::{App, problem::ApiError},
+    dataplane::shape::Shape,
+    http::{App, problem::ApiError, routes::Routes},
+    openapi::{Doc, Opens, Tag},
     serve::{Phase, Place},
 };
 use socket::Stream;
 
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("x-protocol-version");
 
-pub(crate) fn router() -> Router<App> {
-    Router::new().route("/ws", get(upgrade))
+pub(crate) fn routes() -> Routes {
+    let doc = Doc::new(Tag::Executions, "Opens a connection that runs source code")
+        .header(
+            "X-Protocol-Version",
+            &json!({"type": "string", "enum": ["1"]}),
+            "What the client speaks.",
+        )
+        .upgrades();
+    Routes::new(Shape::Envelope).get("/ws", Opens::Key, doc, upgrade)
 }
 
 /// Turns the request into a WebSocket connection of the caller.

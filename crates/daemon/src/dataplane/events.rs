@@ -34,6 +34,7 @@ use crate::{
     clock,
     grpc::to_wire::{self, Told},
     http::{App, problem::ApiError},
+    openapi::{Doc, Tag, doc::SANDBOX},
     serve::Phase,
     ws::connection::until,
 };
@@ -51,7 +52,14 @@ pub(super) fn routes() -> Routes {
         needs: Needs::Credential,
         body: Body::Message,
     };
-    Routes::default().with(route, follow)
+    let number = json!({"type": "integer", "minimum": 0});
+    let doc = Doc::new(Tag::Events, "Follows what happens to the sandbox")
+        .query("from", &number, "The last event that the client has.")
+        .header("Last-Event-ID", &number, "The same, as browsers say it.")
+        .streams::<SandboxEvent>("Its events, from there on. The id of each is its sequence.")
+        .refuses(&SANDBOX)
+        .refuses(&[ErrorCode::InvalidRequest, ErrorCode::RangeNotSatisfiable]);
+    Routes::default().with(route, doc, follow)
 }
 
 /// Where to begin.

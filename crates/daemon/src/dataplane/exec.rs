@@ -3,6 +3,7 @@
 //! One implementation in two spellings, that of the session protocol (`/v1/exec…`) and LangSmith's
 //! (`/execute…`). Whoever is cut off goes on at the byte where it was.
 
+mod docs;
 mod events;
 pub(super) mod from_wire;
 pub(crate) mod once;
@@ -29,18 +30,31 @@ pub(super) fn routes() -> Routes {
         body: Body::Message,
     };
     Routes::default()
-        .with(route(Session, Post, "/exec", process), once::exec)
+        .with(route(Session, Post, "/exec", process), docs::exec(), once::exec)
         .with(
             route(Session, Socket, "/exec/ws", Needs::InBand(Capability::Process)),
+            docs::socket(),
             socket::session,
         )
-        .with(route(Session, Get, "/exec/{exec_id}", process), once::show)
-        .with(route(Session, Delete, "/exec/{exec_id}", process), once::cancel)
-        .with(route(Session, Get, "/exec/{exec_id}/{stream}", process), once::output)
-        .with(route(LangSmith, Post, "/execute", process), once::execute)
-        .with(route(LangSmith, Socket, "/execute/ws", process), socket::langsmith)
-        .with(route(LangSmith, Post, "/execute/stream/start", process), events::start)
-        .with(route(LangSmith, Post, "/execute/stream/resume", process), events::resume)
+        .with(route(Session, Get, "/exec/{exec_id}", process), docs::show(), once::show)
+        .with(route(Session, Delete, "/exec/{exec_id}", process), docs::cancel(), once::cancel)
+        .with(
+            route(Session, Get, "/exec/{exec_id}/{stream}", process),
+            docs::output(),
+            once::output,
+        )
+        .with(route(LangSmith, Post, "/execute", process), docs::execute(), once::execute)
+        .with(route(LangSmith, Socket, "/execute/ws", process), docs::socket(), socket::langsmith)
+        .with(
+            route(LangSmith, Post, "/execute/stream/start", process),
+            docs::start(),
+            events::start,
+        )
+        .with(
+            route(LangSmith, Post, "/execute/stream/resume", process),
+            docs::resume(),
+            events::resume,
+        )
 }
 
 /// Has it recorded who started a command. What it is, is the user's business.

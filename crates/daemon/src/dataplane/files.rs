@@ -1,6 +1,7 @@
 //! Files of a sandbox, in three spellings over one implementation.
 
 mod conditional;
+mod docs;
 mod download;
 mod errors;
 mod multipart;
@@ -40,24 +41,24 @@ pub(super) fn routes() -> Routes {
     let takes =
         |spelling, method, path| Route { body: Body::Streamed, ..writes(spelling, method, path) };
     Routes::default()
-        .with(reads(Endpoint, Get, "/files/{*path}"), download::by_url)
-        .with(takes(Endpoint, Put, "/files/{*path}"), upload::by_url)
-        .with(writes(Endpoint, Delete, "/files/{*path}"), tree::remove)
-        .with(takes(Session, Post, "/files/upload"), upload::by_parameter)
-        .with(reads(Session, Get, "/files/download"), download::by_parameter)
-        .with(reads(Session, Get, "/files/list"), tree::list)
-        .with(reads(Session, Get, "/files/stat"), tree::stat)
-        .with(writes(Session, Post, "/files/mkdir"), tree::make_directory)
-        .with(writes(Session, Post, "/files/move"), tree::rename)
-        .with(writes(Session, Post, "/files/edit"), tree::edit)
-        .with(reads(Session, Post, "/files/glob"), search::glob)
-        .with(reads(Session, Post, "/files/grep"), search::grep)
-        .with(reads(Session, Get, "/files/watch"), watch::watch)
-        .with(takes(LangSmith, Post, "/upload"), upload::by_parameter)
-        .with(reads(LangSmith, Get, "/download"), download::by_parameter)
-        .with(reads(Link, Get, "/link/{token}"), download::by_link)
-        .with(reads(LangSmith, Post, "/glob"), search::glob)
-        .with(reads(LangSmith, Post, "/grep"), search::grep)
+        .with(reads(Endpoint, Get, "/files/{*path}"), docs::read_url(), download::by_url)
+        .with(takes(Endpoint, Put, "/files/{*path}"), docs::write_url(), upload::by_url)
+        .with(writes(Endpoint, Delete, "/files/{*path}"), docs::remove(), tree::remove)
+        .with(takes(Session, Post, "/files/upload"), docs::write(), upload::by_parameter)
+        .with(reads(Session, Get, "/files/download"), docs::read(), download::by_parameter)
+        .with(reads(Session, Get, "/files/list"), docs::list(), tree::list)
+        .with(reads(Session, Get, "/files/stat"), docs::stat(), tree::stat)
+        .with(writes(Session, Post, "/files/mkdir"), docs::make_directory(), tree::make_directory)
+        .with(writes(Session, Post, "/files/move"), docs::rename(), tree::rename)
+        .with(writes(Session, Post, "/files/edit"), docs::edit(), tree::edit)
+        .with(reads(Session, Post, "/files/glob"), docs::glob(), search::glob)
+        .with(reads(Session, Post, "/files/grep"), docs::grep(), search::grep)
+        .with(reads(Session, Get, "/files/watch"), docs::watch(), watch::watch)
+        .with(takes(LangSmith, Post, "/upload"), docs::write(), upload::by_parameter)
+        .with(reads(LangSmith, Get, "/download"), docs::read(), download::by_parameter)
+        .with(reads(Link, Get, "/link/{token}"), docs::read_link(), download::by_link)
+        .with(reads(LangSmith, Post, "/glob"), docs::glob(), search::glob)
+        .with(reads(LangSmith, Post, "/grep"), docs::grep(), search::grep)
 }
 
 /// Returns the files that this right is for. Using them resumes a sandbox that was stopped.

@@ -14,7 +14,7 @@ use super::{
     access::{Access, Plane, Unproven},
     ports::{self, headers::SERVICE_TOKEN},
     refusal::Refusal,
-    routes::{Credentials, Needs, Route, Spelling},
+    routes::{Credentials, Needs, Route},
     shape::{self, Shape},
 };
 use crate::{auth, http::problem::ApiError, tokens};
@@ -31,10 +31,7 @@ pub(super) struct Gate {
 
 impl Gate {
     pub(super) fn new(plane: Plane, route: &Route, credentials: Credentials) -> Self {
-        let shape = match route.spelling {
-            Spelling::Session | Spelling::Endpoint | Spelling::Service => Shape::Envelope,
-            Spelling::LangSmith | Spelling::Link => Shape::Detail,
-        };
+        let shape = route.spelling.shape();
         Self { plane, needs: route.needs, credentials, shape, path: route.path }
     }
 

@@ -12,7 +12,7 @@ use api::errors::ErrorCode;
 use axum::{
     extract::{Request, State},
     http::{
-        HeaderMap, HeaderValue, Uri,
+        HeaderMap, HeaderValue, Method as HttpMethod, Uri,
         header::{HOST, ORIGIN},
     },
     response::Response,
@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     http::{App, problem::ApiError},
+    openapi::{Doc, Tag, doc::SANDBOX},
     serve::{Peer, Phase, Place},
 };
 use body::Cut;
@@ -64,9 +65,19 @@ pub(super) fn routes() -> Routes {
         body: Body::Streamed,
     };
     Routes::default()
-        .with(route("/ports/{port}"), forward)
-        .with(route("/ports/{port}/"), forward)
-        .with(route("/ports/{port}/{*rest}"), forward)
+        .with(route("/ports/{port}"), document(), forward)
+        .with(route("/ports/{port}/"), document(), forward)
+        .with(route("/ports/{port}/{*rest}"), document(), forward)
+}
+
+fn document() -> Doc {
+    Doc::new(Tag::Ports, "Carries a request to the server at this port, and its answer back")
+        .takes_bytes(&["*/*"])
+        .answers_anything("Whatever the server in the sandbox answers.")
+        .refuses(&SANDBOX)
+        .refuses(&[ErrorCode::InvalidRequest, ErrorCode::Forbidden, ErrorCode::MethodNotAllowed])
+        .refuses(&[ErrorCode::PortUnreachable, ErrorCode::PortTimeout])
+        .refuses(&[ErrorCode::TooManyConnections])
 }
 
 /// Carries a request to the server at this port, and its answer back.
@@ -80,6 +91,9 @@ async fn forward(
     let target = target(path, request.uri().query())?;
     let page = page(&app, request.headers())?;
     let asker = asker(&app, &request, page);
+    if matches!(*request.method(), HttpMethod::TRACE | HttpMethod::CONNECT) {
+        return Err(ProxyError::Method.into());
+    }
     let connection = access
         .sandboxes()
         .connect(access.sandbox(), port, WhenStopped::Resume)

@@ -19,6 +19,7 @@ use axum::{
     extract::{Path, State},
 };
 use model::{capability::Capability, ids::SandboxId, token::Epoch, units::Timestamp};
+use serde_json::json;
 
 use super::{
     access::Access,
@@ -31,6 +32,7 @@ use crate::{
         App,
         problem::{self, ApiError},
     },
+    openapi::{Doc, Tag},
 };
 use host::Domain;
 pub(crate) use serve::divert;
@@ -81,7 +83,10 @@ pub(super) fn routes() -> Routes {
         needs: Needs::Capability(Capability::Ports),
         body: Body::Message,
     };
-    Routes::default().with(route, create)
+    let doc = Doc::new(Tag::Ports, "Makes a link that lets one browser see one port")
+        .takes::<CreatePreview>(&json!({"path": "/"}))
+        .answers::<Preview>(200, "The link, which can be opened once.");
+    Routes::default().with(route, doc, create)
 }
 
 /// Makes a link that lets one browser see one port.

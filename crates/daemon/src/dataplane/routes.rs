@@ -14,8 +14,12 @@ use model::capability::{Capabilities, Capability};
 use super::{
     access::Plane,
     gate::{self, Gate},
+    shape::Shape,
 };
-use crate::http::App;
+use crate::{
+    http::App,
+    openapi::{Doc, Opens, Operation},
+};
 
 /// The largest message that is read into memory.
 const MAX_MESSAGE: usize = 1 << 20;
@@ -105,6 +109,14 @@ impl Spelling {
             Self::LangSmith => &[(BASE, Credentials::TokenOrKey), (BELOW, Credentials::Token)],
         }
     }
+
+    /// Returns in which shape its routes refuse.
+    pub(super) const fn shape(self) -> Shape {
+        match self {
+            Self::Session | Self::Endpoint | Self::Service => Shape::Envelope,
+            Self::LangSmith | Self::Link => Shape::Detail,
+        }
+    }
 }
 
 impl Method {
@@ -119,6 +131,17 @@ impl Method {
             Self::Post => routing::post(handler),
             Self::Delete => routing::delete(handler),
             Self::Any => routing::any(handler),
+        }
+    }
+
+    /// Returns the methods that the document has.
+    const fn documented(self) -> &'static [&'static str] {
+        match self {
+            Self::Get | Self::Socket => &["get"],
+            Self::Put => &["put"],
+            Self::Post => &["post"],
+            Self::Delete => &["delete"],
+            Self::Any => &["get", "put", "post", "delete", "options", "patch"],
         }
     }
 
@@ -146,23 +169,23 @@ impl Needs {
 
 /// Routes that have been declared.
 #[derive(Default)]
-pub struct Routes(Vec<(Route, MethodRouter<App>)>);
+pub struct Routes(Vec<(Route, Doc, MethodRouter<App>)>);
 
 impl fmt::Debug for Routes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|(route, _)| route)).finish()
+        f.debug_list().entries(self.0.iter().map(|(route, ..)| route)).finish()
     }
 }
 
 impl Routes {
-    /// Adds a route.
+    /// Adds a route, with what the document says of it.
     #[must_use]
-    pub(crate) fn with<H, T>(mut self, route: Route, handler: H) -> Self
+    pub(crate) fn with<H, T>(mut self, route: Route, doc: Doc, handler: H) -> Self
     where
         H: Handler<T, App>,
         T: 'static,
     {
-        self.0.push((route, route.method.router(handler)));
+        self.0.push((route, doc, route.method.router(handler)));
         self
     }
 
@@ -176,7 +199,7 @@ impl Routes {
     /// Puts a gate in front of each route.
     pub(super) fn router(self, plane: &Plane) -> Router<App> {
         let mut router = Router::new();
-        for (route, handler) in self.0 {
+        for (route, _, handler) in self.0 {
             let limit = match route.body {
                 Body::Message => DefaultBodyLimit::max(MAX_MESSAGE),
                 Body::Streamed => DefaultBodyLimit::disable(),
@@ -193,7 +216,7 @@ impl Routes {
 
     pub(super) fn list(&self) -> Vec<Listed> {
         let mut listed: Vec<Listed> = Vec::new();
-        for (route, _) in &self.0 {
+        for (route, ..) in &self.0 {
             for (base, credentials) in route.spelling.places() {
                 listed.push(Listed {
                     method: route.method.name(),
@@ -204,6 +227,30 @@ impl Routes {
             }
         }
         listed
+    }
+
+    /// Returns what is said of the routes. One that takes every method is there under each.
+    pub(super) fn operations(&self) -> Vec<Operation> {
+        let mut operations = Vec::new();
+        for (route, doc, _) in &self.0 {
+            for (base, credentials) in route.spelling.places() {
+                let path = format!("{base}{}", route.path);
+                let opens = Opens::Sandbox {
+                    needs: route.needs.capability(),
+                    credentials: *credentials,
+                    is_in_band: matches!(route.needs, Needs::InBand(_)),
+                };
+                let (shape, doc) = (route.spelling.shape(), doc.clone());
+                operations.extend(route.method.documented().iter().map(|method| Operation {
+                    method,
+                    path: path.clone(),
+                    opens,
+                    shape,
+                    doc: doc.clone(),
+                }));
+            }
+        }
+        operations
     }
 }
 

@@ -1,12 +1,14 @@
 //! Refusals in the shape that the clients of a route read.
 
-use api::errors::ErrorCode;
+use api::{
+    errors::ErrorCode,
+    langsmith::{Refused, RefusedDetail, RefusedField, RefusedReason},
+};
 use axum::{
     Json,
     http::{HeaderMap, StatusCode, header::CONTENT_LENGTH},
     response::{IntoResponse as _, Response},
 };
-use serde_json::json;
 
 use crate::http::problem::Told;
 
@@ -17,12 +19,14 @@ pub(crate) enum Shape {
     /// `{"detail": {"error", "message", "error_id"}}`, or, of what is wrong in a request,
     /// `{"detail": [{"loc", "msg", "type"}]}`, as LangSmith's clients read it.
     Detail,
+    /// `{"error", "error_description"}`, as OAuth has it. Its routes write it themselves.
+    OAuth,
 }
 
 /// Gives an answer its shape. Only what an [`crate::http::problem::ApiError`] said is changed.
 pub(crate) fn of(shape: Shape, answer: Response) -> Response {
     match (shape, answer.extensions().get::<Told>().cloned()) {
-        (Shape::Envelope, _) | (Shape::Detail, None) => answer,
+        (Shape::Envelope | Shape::OAuth, _) | (Shape::Detail, None) => answer,
         (Shape::Detail, Some(told)) => detail(told, &answer),
     }
 }
@@ -30,19 +34,21 @@ pub(crate) fn of(shape: Shape, answer: Response) -> Response {
 fn detail(told: Told, answer: &Response) -> Response {
     let (kind, status) = kind(told.code);
     let error = told.kind.unwrap_or(kind);
-    let (told_as, status) = match &told.field {
+    let message = told.message.clone().into_owned();
+    let (detail, status) = if let Some(field) = &told.field {
         // As their validators say it: what is wrong, and where.
-        Some(field) => {
-            let item = json!({"loc": ["body", field], "msg": told.message, "type": "value_error"});
-            (json!([item]), Some(StatusCode::UNPROCESSABLE_ENTITY))
-        }
-        None => (
-            json!({"error": error, "message": told.message, "error_id": told.request_id}),
-            if CREATION.contains(&error) { Some(StatusCode::UNPROCESSABLE_ENTITY) } else { status },
-        ),
+        let loc = vec!["body".to_owned(), field.clone().into_owned()];
+        let item = RefusedField { loc, msg: message.clone(), kind: "value_error".to_owned() };
+        (RefusedDetail::Fields(vec![item]), Some(StatusCode::UNPROCESSABLE_ENTITY))
+    } else {
+        let error_id = told.request_id.clone();
+        let reason = RefusedReason { error: error.to_owned(), message: message.clone(), error_id };
+        let is_creation = CREATION.contains(&error);
+        let status = if is_creation { Some(StatusCode::UNPROCESSABLE_ENTITY) } else { status };
+        (RefusedDetail::Reason(reason), status)
     };
     // Old clients look for texts beside it.
-    let body = json!({"detail": told_as, "message": told.message, "error_type": error});
+    let body = Refused { detail, message, error_type: error.to_owned() };
     let status = status.unwrap_or(answer.status());
     let mut headers: HeaderMap = answer.headers().clone();
     headers.remove(CONTENT_LENGTH);
@@ -52,11 +58,11 @@ fn detail(told: Told, answer: &Response) -> Response {
 }
 
 /// Why no sandbox came about, as LangSmith's clients tell it apart.
-const CREATION: [&str; 3] = ["ImagePull", "CrashLoop", "SandboxConfig"];
+pub(crate) const CREATION: [&str; 3] = ["ImagePull", "CrashLoop", "SandboxConfig"];
 
 /// Returns how LangSmith's clients call it, and under which status they know it, if that differs.
 /// They take 502, 503 and 504 for something that passes, and try again.
-fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
+pub(crate) fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
     match code {
         ErrorCode::SandboxStarting => ("ServiceUnavailable", Some(StatusCode::SERVICE_UNAVAILABLE)),
         ErrorCode::SandboxNotReady => ("NotReady", Some(StatusCode::BAD_REQUEST)),

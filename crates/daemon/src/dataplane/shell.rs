@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     http::{App, problem::ApiError},
+    openapi::{Doc, Tag},
     ws::{end::End, socket::Socket},
 };
 
@@ -37,9 +38,13 @@ pub(super) fn routes() -> Routes {
         needs: Needs::InBand(Capability::ShellObserve),
         body: Body::Message,
     };
-    Routes::default()
-        .with(route(Spelling::Session, "/shell/ws"), join)
-        .with(route(Spelling::Endpoint, "/ws"), join)
+    let doc =
+        || Doc::new(Tag::Shells, "Joins a shell, which is started if it is not there").upgrades();
+    Routes::default().with(route(Spelling::Session, "/shell/ws"), doc(), join).with(
+        route(Spelling::Endpoint, "/ws"),
+        doc(),
+        join,
+    )
 }
 
 async fn join(

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     http::{App, problem::ApiError},
+    openapi::{Doc, Tag},
     serve::Phase,
     ws::{
         self,
@@ -38,7 +39,8 @@ pub(super) fn routes() -> Routes {
         needs: Needs::Capability(Capability::Ports),
         body: Body::Message,
     };
-    Routes::default().with(route, open)
+    let doc = Doc::new(Tag::Ports, "Opens a tunnel for TCP to any port").upgrades();
+    Routes::default().with(route, doc, open)
 }
 
 /// Turns the request into a tunnel.

@@ -7,7 +7,10 @@ use super::{
     access::Access,
     routes::{Body, Method, Needs, Route, Routes, Spelling},
 };
-use crate::to_wire;
+use crate::{
+    openapi::{Doc, Tag},
+    to_wire,
+};
 
 pub(super) fn routes() -> Routes {
     let route = Route {
@@ -17,7 +20,9 @@ pub(super) fn routes() -> Routes {
         needs: Needs::Credential,
         body: Body::Message,
     };
-    Routes::default().with(route, show)
+    let doc = Doc::new(Tag::Tokens, "Tells what the credential of this request may do")
+        .answers::<AccessShown>(200, "What it may do, and until when.");
+    Routes::default().with(route, doc, show)
 }
 
 async fn show(access: Access) -> Json<AccessShown> {

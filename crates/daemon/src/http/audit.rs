@@ -2,17 +2,48 @@
 
 use api::{audit::AuditPage, errors::ErrorCode};
 use axum::{
-    Json, Router,
+    Json,
     extract::{Query, State, rejection::QueryRejection},
-    routing::get,
+};
+use serde_json::json;
+
+use super::{App, problem::ApiError, routes::Routes};
+use crate::{
+    audit::Wanted,
+    auth::Admin,
+    dataplane::shape::Shape,
+    openapi::{Doc, Opens, Tag, Tenancy},
 };
 
-use super::{App, problem::ApiError};
-use crate::{audit::Wanted, auth::Admin};
-
-pub(super) fn router() -> Router<App> {
-    Router::new().route("/v1/audit", get(read))
+pub(super) fn routes() -> Routes {
+    let mut doc = Doc::new(Tag::Audit, "Reads the audit log, newest first")
+        .answers::<AuditPage>(200, "A page of records.")
+        .query("order", &json!({"type": "string", "enum": ["asc", "desc"]}), "`asc`: oldest first.")
+        .query("limit", &json!({"type": "integer", "minimum": 0}), "What a page has at most.")
+        .query(
+            "outcome",
+            &json!({"enum": ["granted", "denied", "failed"]}),
+            "Only those that ended so.",
+        );
+    for (name, about) in FILTERS {
+        doc = doc.query(name, &json!({"type": "string"}), about);
+    }
+    let doc = doc.refuses(&[ErrorCode::InvalidRequest]).tenancy(Tenancy::Server);
+    Routes::new(Shape::Envelope).get("/v1/audit", Opens::Admin, doc, read)
 }
+
+const FILTERS: [(&str, &str); 10] = [
+    ("cursor", "Where to go on, as the page before said."),
+    ("action", "Only those of this action."),
+    ("actor", "Only those of the actor of this id."),
+    ("key_id", "Only those of this key."),
+    ("tenant", "Only those of this tenant."),
+    ("scope", "Only those of this scope."),
+    ("session", "Only those of this session."),
+    ("sandbox", "Only those of this sandbox."),
+    ("jti", "Only those of this token."),
+    ("request_id", "Only those of this request."),
+];
 
 async fn read(
     State(app): State<App>,

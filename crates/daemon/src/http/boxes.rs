@@ -1,5 +1,6 @@
 //! `…/v2/sandboxes`: sandboxes and snapshots as LangSmith's clients make and see them.
 
+mod docs;
 mod from_wire;
 mod links;
 mod quantity;
@@ -15,12 +16,9 @@ use api::{
     errors::ErrorCode,
 };
 use axum::{
-    Json, Router,
+    Json,
     extract::{FromRequest, Path, Request, State},
     http::{StatusCode, Uri},
-    middleware,
-    response::Response,
-    routing::{get, post},
 };
 use engine::{
     images::ImageError,
@@ -35,12 +33,9 @@ use model::{
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::{App, problem::ApiError, strict::MaybeObject};
+use super::{App, problem::ApiError, routes::Routes, strict::MaybeObject};
 use crate::{
-    audit,
-    auth::Caller,
-    dataplane::shape::{self, Shape},
-    tokens::claims::subject,
+    audit, auth::Caller, dataplane::shape::Shape, openapi::Opens, tokens::claims::subject,
 };
 
 /// Where clients of every age look for it.
@@ -50,22 +45,26 @@ const PREFIXES: [&str; 2] = ["/v2/sandboxes", "/api/v2/sandboxes"];
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_mins(10);
 
-pub(super) fn router() -> Router<App> {
-    let mut router = Router::new();
+pub(super) fn routes() -> Routes {
+    let mut routes = Routes::new(Shape::Detail);
     for prefix in PREFIXES {
-        router = router
-            .route(&format!("{prefix}/boxes"), post(create).get(list))
-            .route(&format!("{prefix}/boxes/{{name}}"), get(show).patch(update).delete(delete))
-            .route(&format!("{prefix}/boxes/{{name}}/status"), get(status))
-            .route(&format!("{prefix}/boxes/{{name}}/start"), post(start))
-            .route(&format!("{prefix}/boxes/{{name}}/stop"), post(stop))
-            .route(&format!("{prefix}/boxes/{{name}}/snapshot"), post(capture))
-            .merge(links::router(prefix))
-            .merge(snapshots::router(prefix))
-            .merge(templates::router(prefix));
+        let (all, one) = (format!("{prefix}/boxes"), format!("{prefix}/boxes/{{name}}"));
+        let below = |path| format!("{one}/{path}");
+        routes = routes
+            .post(&all, Opens::Key, docs::create(), create)
+            .get(&all, Opens::Key, docs::list(), list)
+            .get(&one, Opens::Key, docs::show(), show)
+            .patch(&one, Opens::Key, docs::update(), update)
+            .delete(&one, Opens::Key, docs::delete(), delete)
+            .get(&below("status"), Opens::Key, docs::status(), status)
+            .post(&below("start"), Opens::Key, docs::start(), start)
+            .post(&below("stop"), Opens::Key, docs::stop(), stop)
+            .post(&below("snapshot"), Opens::Key, docs::capture(), capture)
+            .and(links::routes(prefix))
+            .and(snapshots::routes(prefix))
+            .and(templates::routes(prefix));
     }
-    router
-        .layer(middleware::map_response(async |answer: Response| shape::of(Shape::Detail, answer)))
+    routes
 }
 
 /// The body of a request: no body at all is an empty object.

@@ -5,29 +5,42 @@ use api::{
     keys::{CreateKey, CreatedKey, KeyList},
 };
 use axum::{
-    Json, Router,
+    Json,
     extract::{Path, State},
     http::StatusCode,
-    routing::{delete, get},
 };
 use model::audit::{Action, Entry};
+use serde_json::json;
 use store::keys::{KeyId, Revocation};
 
 use super::{
     App,
     problem::{ApiError, Body},
+    routes::Routes,
 };
 use crate::{
     audit,
     auth::Admin,
+    dataplane::shape::Shape,
     keys::{NewKey, Secret},
+    openapi::{Doc, Opens, Tag, Tenancy},
     to_wire,
 };
 
-pub(super) fn router() -> Router<App> {
-    Router::new()
-        .route("/v1/admin/keys", get(list).post(create))
-        .route("/v1/admin/keys/{id}", delete(revoke))
+pub(super) fn routes() -> Routes {
+    let doc = |summary| Doc::new(Tag::Keys, summary).tenancy(Tenancy::Server);
+    let listed =
+        doc("Lists all keys, revoked ones too").answers::<KeyList>(200, "All keys, oldest first.");
+    let created = doc("Creates a key")
+        .takes::<CreateKey>(&json!({"name": "laptop", "role": "user"}))
+        .answers::<CreatedKey>(201, "The key. Its secret is shown this once.");
+    let revoked = doc("Revokes a key; what it has opened closes")
+        .answers_nothing(204, "It opens nothing any more.")
+        .refuses(&[ErrorCode::NotFound]);
+    Routes::new(Shape::Envelope)
+        .get("/v1/admin/keys", Opens::Admin, listed, list)
+        .post("/v1/admin/keys", Opens::Admin, created, create)
+        .delete("/v1/admin/keys/{key_id}", Opens::Admin, revoked, revoke)
 }
 
 /// Creates a key. This answer is the only place where its secret is shown.

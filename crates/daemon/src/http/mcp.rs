@@ -15,16 +15,14 @@ mod running;
 mod server;
 mod tools;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use api::errors::ErrorCode;
+use api::{errors::ErrorCode, mcp::Message};
 use axum::{
-    Router,
     body::{Body, Bytes},
     extract::{Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
-    routing::post,
 };
 use http_body_util::Full;
 use rmcp::transport::streamable_http_server::{
@@ -32,8 +30,12 @@ use rmcp::transport::streamable_http_server::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{App, problem::ApiError, request, strict};
-use crate::keys::random_hex;
+use super::{App, problem::ApiError, request, routes::Routes, strict};
+use crate::{
+    dataplane::shape::Shape,
+    keys::random_hex,
+    openapi::{Doc, Opens, Tag},
+};
 use call::{Call, Who};
 use entrance::Hosts;
 use running::Running;
@@ -49,13 +51,33 @@ const CLIENT: HeaderName = HeaderName::from_static("mcp-session-id");
 const PARSE_ERROR: i32 = -32700;
 const INVALID_REQUEST: i32 = -32600;
 
-pub(super) fn router(app: &App) -> Router<App> {
-    let door = Door::new(app);
+pub(super) fn routes() -> Routes {
+    // Made by the first who comes: the document is made of the routes where there is no server.
+    let door = Arc::new(OnceLock::new());
     let enter = move |State(app): State<App>, request: Request| {
-        let door = door.clone();
+        let door: Door = door.get_or_init(|| Door::new(&app)).clone();
         async move { door.enter(app, request).await }
     };
-    Router::new().route("/mcp", post(enter))
+    Routes::new(Shape::Envelope).post("/mcp", Opens::KeyOrToken, document(), enter)
+}
+
+fn document() -> Doc {
+    let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+    let name = json!({"type": "string", "pattern": "^[0-9a-fA-F]{32}$"});
+    Doc::new(Tag::Agents, "Takes one message of the Model Context Protocol")
+        .takes::<Message>(&ping)
+        .header(CLIENT.as_str(), &name, "What the answer to `initialize` called the client.")
+        .streams::<Message>("The answer, after what is told on the way to it.")
+        .answers_nothing(202, "A message that needs no answer was taken.")
+        .answers::<Message>(400, "It is no message that can be answered.")
+        .answers::<Message>(404, "There is no such method, or no such client.")
+        .answers_as(400, "It is no message that can be answered.", "text/plain")
+        .answers_as(
+            406,
+            "`Accept` has to name both `application/json` and `text/event-stream`.",
+            "text/plain",
+        )
+        .refuses(&[ErrorCode::Forbidden])
 }
 
 /// What stands in front of the tools.
@@ -106,9 +128,18 @@ impl Door {
             (Some(client), Some(id)) => Some(self.running.enter(&who, client, id)),
             _ => None,
         };
+        parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         parts.extensions.insert(Call::new(app, who, request::id(), place));
         let message = Request::from_parts(parts, Full::new(bytes));
         let mut answer = self.service.handle(message).await.map(Body::new);
+        if answer.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            // So the library says it of an object that is JSON and none of its messages.
+            return Ok(not_a_message(INVALID_REQUEST, "this is no message of the protocol"));
+        }
+        if answer.status().is_client_error() {
+            let text = HeaderValue::from_static("text/plain; charset=utf-8");
+            answer.headers_mut().entry(CONTENT_TYPE).or_insert(text);
+        }
         if is_first
             && answer.status().is_success()
             && let Some(name) = new_client()

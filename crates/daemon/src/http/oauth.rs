@@ -4,17 +4,16 @@ use std::{borrow::Cow, time::Duration};
 
 use api::{
     errors::ErrorCode,
-    tokens::{ExchangedToken, Introspection, OauthProblem, TokenFormat},
+    tokens::{ExchangeToken, ExchangedToken, Introspection, NameToken, OauthProblem, TokenFormat},
 };
 use axum::{
-    Json, Router,
+    Json,
     extract::State,
     http::{
         HeaderMap, HeaderName, HeaderValue, StatusCode,
         header::{CACHE_CONTROL, PRAGMA, RETRY_AFTER, WWW_AUTHENTICATE},
     },
     response::{IntoResponse, Response},
-    routing::post,
 };
 use model::{
     audit::{Action, Entry, Outcome},
@@ -22,19 +21,23 @@ use model::{
     reach::Reach,
     token::Narrowing,
 };
+use serde_json::json;
 use store::StoreError;
 
 use super::{
     App,
     form::Form,
     problem::ApiError,
+    routes::Routes,
     tokens::{find, introspect},
 };
 use crate::{
     audit,
     auth::Caller,
-    dataplane::{access::Access, refusal::Refusal},
-    from_wire, to_wire,
+    dataplane::{access::Access, refusal::Refusal, shape::Shape},
+    from_wire,
+    openapi::{Doc, Opens, Tag},
+    to_wire,
     tokens::{
         self,
         mint::{Format, MintError, Minted, Wish, mint, narrow},
@@ -47,11 +50,31 @@ const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 /// What a key is called that is exchanged for a token.
 const API_KEY: &str = "urn:ringfence:params:oauth:token-type:api-key";
 
-pub(super) fn router() -> Router<App> {
-    Router::new()
-        .route("/oauth/token", post(exchange))
-        .route("/oauth/introspect", post(look))
-        .route("/oauth/revoke", post(revoke))
+pub(super) fn routes() -> Routes {
+    const OURS: [ErrorCode; 3] =
+        [ErrorCode::InvalidRequest, ErrorCode::InternalError, ErrorCode::Unavailable];
+    let exchanged = Doc::new(Tag::OAuth, "Exchanges a key or a token for a token of one sandbox")
+        .takes_form::<ExchangeToken>(&json!({
+            "grant_type": EXCHANGE,
+            "subject_token": "CREDENTIAL",
+            "subject_token_type": ACCESS_TOKEN,
+            "resource": "sandbox:SANDBOX",
+            "scope": "fs:ro",
+        }))
+        .answers::<ExchangedToken>(200, "The token.")
+        .refuses(&OURS);
+    let looked = Doc::new(Tag::OAuth, "Tells what a token of the key's tenant is worth now")
+        .takes_form::<NameToken>(&json!({"token": "TOKEN"}))
+        .answers::<Introspection>(200, "What it says; of one that is worth nothing, that alone.")
+        .refuses(&OURS);
+    let revoked = Doc::new(Tag::OAuth, "Ends a token for whoever has it")
+        .takes_form::<NameToken>(&json!({"token": "TOKEN"}))
+        .answers_nothing(200, "It is worth nothing, whatever it was.")
+        .refuses(&OURS);
+    Routes::new(Shape::OAuth)
+        .post("/oauth/token", Opens::InBody, exchanged, exchange)
+        .post("/oauth/introspect", Opens::Broker, looked, look)
+        .post("/oauth/revoke", Opens::InBody, revoked, revoke)
 }
 
 /// No answer with a token in it is to be kept by anybody in between.
@@ -313,14 +336,21 @@ impl IntoResponse for Refused {
     }
 }
 
+/// Returns how OAuth calls what went wrong elsewhere, and the status that goes with it.
+pub(crate) fn told(code: ErrorCode) -> (&'static str, StatusCode) {
+    match code.http_status() {
+        503 => ("temporarily_unavailable", StatusCode::SERVICE_UNAVAILABLE),
+        500 => ("server_error", StatusCode::INTERNAL_SERVER_ERROR),
+        401 => ("invalid_client", StatusCode::UNAUTHORIZED),
+        403 => ("access_denied", StatusCode::FORBIDDEN),
+        _ => ("invalid_request", StatusCode::BAD_REQUEST),
+    }
+}
+
 /// What went wrong elsewhere: nothing of ours, or all of it.
 impl From<ApiError> for Refused {
     fn from(error: ApiError) -> Self {
-        let (name, status) = match error.code().http_status() {
-            503 => ("temporarily_unavailable", StatusCode::SERVICE_UNAVAILABLE),
-            500 => ("server_error", StatusCode::INTERNAL_SERVER_ERROR),
-            _ => ("invalid_request", StatusCode::BAD_REQUEST),
-        };
+        let (name, status) = told(error.code());
         Self::new(name, error.message().to_owned()).with_status(status)
     }
 }

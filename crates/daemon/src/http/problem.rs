@@ -8,14 +8,16 @@ use api::{
 };
 use axum::{
     Json,
-    extract::{FromRequest, Request, rejection::JsonRejection},
+    extract::{self, FromRequest, FromRequestParts, Request, rejection::JsonRejection},
     http::{
         HeaderName, HeaderValue, StatusCode,
         header::{RETRY_AFTER, WWW_AUTHENTICATE},
+        request::Parts,
     },
     response::{IntoResponse, Response},
 };
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use store::StoreError;
 use tokio::time::timeout;
 
@@ -154,6 +156,24 @@ impl From<KeyError> for ApiError {
     }
 }
 
+/// Parameters of a URL whose refusals look like all others.
+#[derive(Debug)]
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match extract::Query::from_request_parts(parts, state).await {
+            Ok(extract::Query(asked)) => Ok(Self(asked)),
+            Err(_rejection) => {
+                let message = "the parameters of the URL are not what this route takes";
+                Err(ApiError::new(ErrorCode::InvalidRequest, message))
+            }
+        }
+    }
+}
+
 /// Bodies are small; one that takes longer is held back on purpose.
 const BODY_DEADLINE: Duration = Duration::from_secs(15);
 
@@ -165,8 +185,12 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        match timeout(BODY_DEADLINE, Json::from_request(request, state)).await {
-            Ok(Ok(Json(body))) => Ok(Self(body)),
+        match timeout(BODY_DEADLINE, Json::<Box<RawValue>>::from_request(request, state)).await {
+            // A list would be taken for the fields in their order.
+            Ok(Ok(Json(body))) if !body.get().starts_with('{') => Err(no_such_object()),
+            Ok(Ok(Json(body))) => {
+                serde_json::from_str(body.get()).map(Self).map_err(|_misfit| no_such_object())
+            }
             Ok(Err(rejection)) => Err(refuse_body(&rejection)),
             Err(_) => Err(ApiError::new(ErrorCode::Timeout, "the body did not come in time")),
         }
@@ -183,9 +207,11 @@ fn refuse_body(rejection: &JsonRejection) -> ApiError {
         StatusCode::PAYLOAD_TOO_LARGE => {
             ApiError::new(ErrorCode::PayloadTooLarge, "the body is too large")
         }
-        _ => ApiError::new(
-            ErrorCode::InvalidRequest,
-            "the body is not the JSON object that this route takes",
-        ),
+        _ => no_such_object(),
     }
+}
+
+fn no_such_object() -> ApiError {
+    let message = "the body is not the JSON object that this route takes";
+    ApiError::new(ErrorCode::InvalidRequest, message)
 }

@@ -3,6 +3,7 @@
 //! Handlers read, ask the engine and write. What is read is in `from_wire`, what is written in
 //! `to_wire`, and how refusals are called in `refusals`.
 
+pub(super) mod docs;
 pub(super) mod from_wire;
 pub(super) mod refusals;
 pub(super) mod to_wire;
@@ -17,10 +18,9 @@ use api::{
     sessions::{Heartbeat, Refreshed, RefreshedToken, SessionAnswer},
 };
 use axum::{
-    Json, Router,
+    Json,
     extract::{Path, State},
     http::{HeaderMap, StatusCode},
-    routing::{get, post},
 };
 use engine::sessions::{Acquired, Records, Sessions, Shown, Which};
 use model::{
@@ -38,12 +38,14 @@ use model::{
 use super::{
     App,
     problem::ApiError,
+    routes::Routes,
     strict::{MaybeObject, Object},
 };
 use crate::{
     audit::{self, Audit},
     auth::{Admin, Caller},
-    dataplane::access::Plane,
+    dataplane::{access::Plane, shape::Shape},
+    openapi::Opens,
     tokens::{
         FindError, Held, Tokens,
         mint::{self, Minted, Wish, mint},
@@ -55,14 +57,17 @@ use refusals::Names;
 /// For so long a token is good after its holder has shown it to get the next.
 const OVERLAP: Duration = Duration::from_mins(1);
 
-pub(super) fn router() -> Router<App> {
-    Router::new()
-        .route("/v1/sandbox/sessions", post(acquire))
-        .route("/v1/sandbox/sessions/{id}", get(show).delete(release))
-        .route("/v1/sandbox/sessions/{id}/refresh", post(refresh))
-        .route("/v1/sandbox/sessions/{id}/refresh-token", post(refresh_token))
-        .route("/v1/sandbox/sessions/{id}/heartbeat", post(heartbeat))
-        .route("/internal/sandboxes/{id}/kill", post(kill))
+pub(super) fn routes() -> Routes {
+    const ONE: &str = "/v1/sandbox/sessions/{session_id}";
+    let below = |path| format!("{ONE}/{path}");
+    Routes::new(Shape::Envelope)
+        .post("/v1/sandbox/sessions", Opens::Key, docs::acquire(), acquire)
+        .get(ONE, Opens::Key, docs::show(), show)
+        .delete(ONE, Opens::Key, docs::release(), release)
+        .post(&below("refresh"), Opens::Key, docs::refresh(), refresh)
+        .post(&below("refresh-token"), Opens::Key, docs::refresh_token(), refresh_token)
+        .post(&below("heartbeat"), Opens::Key, docs::heartbeat(), heartbeat)
+        .post("/internal/sandboxes/{sandbox_id}/kill", Opens::Admin, docs::kill(), kill)
 }
 
 /// A caller, and what there is for its tenant.

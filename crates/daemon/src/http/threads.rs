@@ -2,32 +2,65 @@
 
 use api::{
     errors::ErrorCode,
-    sessions::{Heartbeat, ThreadRefreshed, ThreadSandbox},
+    sessions::{AcquireThread, Beat, Heartbeat, RefreshThread, ThreadRefreshed, ThreadSandbox},
 };
 use axum::{
-    Json, Router,
+    Json,
     extract::{Path, State},
     http::{HeaderMap, StatusCode},
-    routing::{delete, post},
 };
 use engine::sessions::{SessionError, Which};
 use model::session::{Refusal, SessionEnd};
+use serde_json::json;
 
 use super::{
     App,
     problem::ApiError,
-    sessions::{Desk, from_wire, refusals::Names, to_wire},
+    routes::Routes,
+    sessions::{Desk, docs, from_wire, refusals::Names, to_wire},
     strict::MaybeObject,
 };
-use crate::{auth::Caller, to_wire::coordinates};
+use crate::{
+    auth::Caller,
+    dataplane::shape::Shape,
+    openapi::{Doc, Opens, Tag, Tenancy},
+    to_wire::coordinates,
+};
 
-pub(super) fn router() -> Router<App> {
-    Router::new()
-        .route("/threads/{id}/sandbox", post(acquire).delete(destroy))
-        .route("/threads/{id}/sandbox/refresh", post(refresh))
-        .route("/threads/{id}/sandbox/heartbeat", post(heartbeat))
-        .route("/threads/{id}/archive", post(end))
-        .route("/threads/{id}", delete(end))
+pub(super) fn routes() -> Routes {
+    // The names of threads are each tenant's own.
+    let doc = |summary| Doc::new(Tag::Threads, summary).tenancy(Tenancy::Own);
+    let known = |doc: Doc| {
+        doc.refuses(&[ErrorCode::InvalidRequest, ErrorCode::Forbidden]).refuses(&docs::KNOWN)
+    };
+    let ended = |summary| known(doc(summary)).answers_nothing(204, "It is ended.");
+    let acquired = docs::acquires(doc("Gives a thread its sandbox and a token"))
+        .may_take::<AcquireThread>(&json!({"image": "host", "scopes": ["fs:ro"]}))
+        .answers::<ThreadSandbox>(200, "The sandbox, and a token for it.");
+    let refreshed = known(doc("Gives out the next token to whoever shows the one before"))
+        .takes::<RefreshThread>(&json!({"current_token": "TOKEN"}))
+        .answers::<ThreadRefreshed>(200, "The next token.")
+        .refuses(&[ErrorCode::BindingSuperseded, ErrorCode::CapabilityDenied]);
+    let kept = known(doc("Keeps the sandbox of a thread for another while"))
+        .may_take::<Beat>(&json!({}))
+        .answers::<Heartbeat>(200, "How long it is kept.");
+    Routes::new(Shape::Envelope)
+        .post("/threads/{thread_id}/sandbox", Opens::Key, acquired, acquire)
+        .delete(
+            "/threads/{thread_id}/sandbox",
+            Opens::Key,
+            ended("Ends the sandbox of a thread"),
+            destroy,
+        )
+        .post("/threads/{thread_id}/sandbox/refresh", Opens::Key, refreshed, refresh)
+        .post("/threads/{thread_id}/sandbox/heartbeat", Opens::Key, kept, heartbeat)
+        .post(
+            "/threads/{thread_id}/archive",
+            Opens::Key,
+            ended("Archives a thread: its sandbox ends"),
+            end,
+        )
+        .delete("/threads/{thread_id}", Opens::Key, ended("Ends a thread, and its sandbox"), end)
 }
 
 /// Gives a thread its sandbox: the one that it has, or a new one.

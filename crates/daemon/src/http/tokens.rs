@@ -5,10 +5,9 @@ use api::{
     tokens::{Introspection, MintToken, MintedToken, RevokeTokens, RotatedKey},
 };
 use axum::{
-    Json, Router,
+    Json,
     extract::{Path, State},
     http::StatusCode,
-    routing::{get, post},
 };
 use model::{
     audit::{Action, Entry},
@@ -17,28 +16,49 @@ use model::{
     policy::TtlError,
     reach::{Reach, ReachError},
 };
+use serde_json::json;
 
 use super::{
     App,
     problem::{ApiError, Body},
+    routes::Routes,
 };
 use crate::{
     audit,
     auth::{Admin, Caller},
-    dataplane::{access::Plane, refusal::Refusal},
-    from_wire, keys, to_wire,
+    dataplane::{access::Plane, refusal::Refusal, shape::Shape},
+    from_wire, keys,
+    openapi::{Doc, Opens, Tag, Tenancy},
+    to_wire,
     tokens::{
         SignError,
         mint::{MintError, Minted, Wish, mint},
     },
 };
 
-pub(super) fn router() -> Router<App> {
-    Router::new()
-        .route("/v1/admin/tokens", post(give_out))
-        .route("/v1/admin/tokens/revoke", post(revoke))
-        .route("/v1/admin/sandboxes/{sandbox}/rotate-key", post(rotate))
-        .route("/internal/tokens/{token}", get(look))
+pub(super) fn routes() -> Routes {
+    let given_out = Doc::new(Tag::Tokens, "Gives out a token for a sandbox")
+        .takes::<MintToken>(&json!({"sandbox": "SANDBOX", "scope": "fs:ro", "ttl_seconds": 300}))
+        .tenancy(Tenancy::Hidden)
+        .answers::<MintedToken>(201, "The token. It is shown this once.")
+        .refuses(&[ErrorCode::NotFound, ErrorCode::CapabilityDenied, ErrorCode::InvalidPath]);
+    let revoked = Doc::new(Tag::Tokens, "Ends one token of a sandbox, or all of an actor")
+        .takes::<RevokeTokens>(&json!({"sandbox": "SANDBOX", "jti": "tok_0"}))
+        .tenancy(Tenancy::Hidden)
+        .answers_nothing(204, "It opens nothing any more.")
+        .refuses(&[ErrorCode::NotFound]);
+    let rotated = Doc::new(Tag::Tokens, "Ends all tokens of a sandbox, by giving it another key")
+        .answers::<RotatedKey>(200, "The key that it has now.")
+        .refuses(&[ErrorCode::NotFound]);
+    let looked = Doc::new(Tag::Tokens, "Tells what a token says that is good now")
+        .answers::<Introspection>(200, "What it says.")
+        .refuses(&[ErrorCode::NotFound]);
+    let rotate_path = "/v1/admin/sandboxes/{sandbox}/rotate-key";
+    Routes::new(Shape::Envelope)
+        .post("/v1/admin/tokens", Opens::Admin, given_out, give_out)
+        .post("/v1/admin/tokens/revoke", Opens::Admin, revoked, revoke)
+        .post(rotate_path, Opens::Admin, rotated, rotate)
+        .get("/internal/tokens/{token}", Opens::Admin, looked, look)
 }
 
 /// Gives out a token. This answer is the only place where it is shown.

@@ -28,6 +28,7 @@ mod mcp;
 mod messages;
 mod metrics;
 mod oauth;
+mod openapi;
 mod paths;
 mod peer;
 mod policy;

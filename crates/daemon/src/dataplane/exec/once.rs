@@ -8,7 +8,7 @@ use api::{
 use axum::{
     Json,
     body::Body as Answer,
-    extract::{Path, Query, State},
+    extract::{Path, State},
     http::{
         StatusCode,
         header::{CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
@@ -36,7 +36,7 @@ use crate::{
     dataplane::access::Access,
     http::{
         App,
-        problem::{ApiError, Body},
+        problem::{ApiError, Body, Query},
     },
 };
 

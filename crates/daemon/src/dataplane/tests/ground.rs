@@ -43,6 +43,7 @@ use crate::{
     http::{App, Parts, problem::ApiError},
     keys::{NewKey, Secret},
     metrics::Metrics,
+    openapi::{Doc, Tag},
     serve::{Phase, Settings},
     tokens::Tokens,
     ws::Origins,
@@ -74,6 +75,10 @@ impl Drop for Ground {
 
 fn route(spelling: Spelling, method: Method, path: &'static str, needs: Needs) -> Route {
     Route { spelling, method, path, needs, body: Body::Message }
+}
+
+fn doc() -> Doc {
+    Doc::new(Tag::Server, "A sample")
 }
 
 async fn enter(access: Access) -> Json<Value> {
@@ -111,14 +116,14 @@ fn samples() -> Routes {
         Route { body: Body::Streamed, ..route(Spelling::Session, Method::Post, "/stream", write) };
     Routes::default()
         .and(who::routes())
-        .with(route(Spelling::Session, Method::Get, "/session", process), enter)
-        .with(route(Spelling::Endpoint, Method::Any, "/endpoint", process), enter)
-        .with(route(Spelling::LangSmith, Method::Get, "/langsmith", process), enter)
-        .with(route(Spelling::LangSmith, Method::Get, "/langsmith-shell", shell), enter)
-        .with(route(Spelling::Session, Method::Socket, "/socket", in_band), open)
-        .with(route(Spelling::Session, Method::Post, "/message", write), count)
-        .with(stream, count_stream)
-        .with(route(Spelling::LangSmith, Method::Get, "/fail/{what}", process), fail)
+        .with(route(Spelling::Session, Method::Get, "/session", process), doc(), enter)
+        .with(route(Spelling::Endpoint, Method::Any, "/endpoint", process), doc(), enter)
+        .with(route(Spelling::LangSmith, Method::Get, "/langsmith", process), doc(), enter)
+        .with(route(Spelling::LangSmith, Method::Get, "/langsmith-shell", shell), doc(), enter)
+        .with(route(Spelling::Session, Method::Socket, "/socket", in_band), doc(), open)
+        .with(route(Spelling::Session, Method::Post, "/message", write), doc(), count)
+        .with(stream, doc(), count_stream)
+        .with(route(Spelling::LangSmith, Method::Get, "/fail/{what}", process), doc(), fail)
 }
 
 impl Ground {

@@ -7,10 +7,9 @@ use api::{
     errors::ErrorCode,
 };
 use axum::{
-    Json, Router,
+    Json,
     extract::{Path, State},
     http::HeaderValue,
-    routing::post,
 };
 use engine::sandboxes::files::HOME;
 use model::{
@@ -20,12 +19,14 @@ use model::{
     units::Timestamp,
 };
 
-use super::{Body, Mine, from_wire::wrong};
+use super::{Body, Mine, docs, from_wire::wrong};
 use crate::{
     audit,
     auth::Caller,
     clock,
-    http::{App, problem::ApiError},
+    dataplane::shape::Shape,
+    http::{App, problem::ApiError, routes::Routes},
+    openapi::Opens,
     tokens::{
         Tokens,
         claims::subject,
@@ -39,10 +40,11 @@ const LONGEST: u64 = 86_400;
 /// A file may be shared for longer.
 const LONGEST_FILE: u64 = 10 * 365 * 24 * 3600;
 
-pub(super) fn router(prefix: &str) -> Router<App> {
-    Router::new()
-        .route(&format!("{prefix}/boxes/{{name}}/service-url"), post(service))
-        .route(&format!("{prefix}/boxes/{{name}}/download-url"), post(download))
+pub(super) fn routes(prefix: &str) -> Routes {
+    let below = |path| format!("{prefix}/boxes/{{name}}/{path}");
+    Routes::new(Shape::Detail)
+        .post(&below("service-url"), Opens::Key, docs::service_url(), service)
+        .post(&below("download-url"), Opens::Key, docs::download_url(), download)
 }
 
 /// Gives out a URL to a server in a sandbox.

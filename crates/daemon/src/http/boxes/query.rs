@@ -8,9 +8,16 @@ use crate::http::{form::Form, problem::ApiError};
 
 /// What differs from list to list.
 pub(super) struct Kind {
-    statuses: &'static [&'static str],
+    pub(super) statuses: &'static [&'static str],
     sorts: &'static [(&'static str, Sort)],
     usual_limit: u64,
+}
+
+impl Kind {
+    /// Returns what the list can be ordered by.
+    pub(super) fn sort_names(&self) -> Vec<&'static str> {
+        self.sorts.iter().map(|(name, _)| *name).collect()
+    }
 }
 
 pub(super) const BOXES: Kind = Kind {
@@ -33,7 +40,9 @@ pub(super) const SNAPSHOTS: Kind = Kind {
 };
 
 /// The most on one page.
-const MOST: u64 = 500;
+pub(super) const MOST: u64 = 500;
+/// The most that can be passed over.
+pub(super) const MOST_PASSED: u64 = 1_000_000;
 
 /// What somebody wants to see of a list.
 #[derive(Debug)]
@@ -70,7 +79,7 @@ pub(super) fn read(uri: &Uri, kind: &Kind, me: &str) -> Result<Wanted, ApiError>
         },
     };
     let limit = number("page_size", 1, MOST)?.or(number("limit", 1, MOST)?);
-    let offset = number("offset", 0, 1_000_000)?.unwrap_or(0);
+    let offset = number("offset", 0, MOST_PASSED)?.unwrap_or(0);
     let status = one("status")?;
     if status.is_some_and(|status| !kind.statuses.contains(&status)) {
         return Err(wrong("status", &format!("must be one of {}", kind.statuses.join(", "))));
@@ -90,16 +99,17 @@ pub(super) fn read(uri: &Uri, kind: &Kind, me: &str) -> Result<Wanted, ApiError>
         None => Sort::default(),
         Some(name) => {
             let found = kind.sorts.iter().find(|(known, _)| *known == name);
-            let names: Vec<&str> = kind.sorts.iter().map(|(name, _)| *name).collect();
-            let expected = format!("must be one of {}", names.join(", "));
+            let expected = format!("must be one of {}", kind.sort_names().join(", "));
             found.ok_or_else(|| wrong("sort_by", &expected))?.1
         }
     };
-    let order = match one("sort_order")?.or(one("sort_direction")?) {
-        None | Some("desc") => Order::Descending,
-        Some("asc") => Order::Ascending,
-        Some(_) => return Err(wrong("sort_order", "must be asc or desc")),
+    let order = |name: &'static str| match one(name)? {
+        None => Ok(None),
+        Some("desc") => Ok(Some(Order::Descending)),
+        Some("asc") => Ok(Some(Order::Ascending)),
+        Some(_) => Err(wrong(name, "must be asc or desc")),
     };
+    let (order, direction) = (order("sort_order")?, order("sort_direction")?);
     let label = |text: &str| match text.split_once('=') {
         None => Label { name: text.to_owned(), value: None },
         Some((name, value)) => Label { name: name.to_owned(), value: Some(value.to_owned()) },
@@ -111,7 +121,7 @@ pub(super) fn read(uri: &Uri, kind: &Kind, me: &str) -> Result<Wanted, ApiError>
         labels: form.all("label").map(label).collect(),
         created_by,
         sort,
-        order,
+        order: order.or(direction).unwrap_or(Order::Descending),
         after,
         offset: usize::try_from(offset).unwrap_or(usize::MAX),
         limit: usize::try_from(limit.unwrap_or(kind.usual_limit)).unwrap_or(usize::MAX),

@@ -3,10 +3,9 @@
 use api::boxes::{CreateSnapshot, ShownSnapshot, SnapshotList, SnapshotTag, SnapshotTags};
 use api::errors::ErrorCode;
 use axum::{
-    Json, Router,
+    Json,
     extract::{Path, State},
     http::{StatusCode, Uri},
-    routing::{get, post},
 };
 use engine::sandboxes::{
     SandboxError,
@@ -18,22 +17,30 @@ use model::{
     spec::Resources,
 };
 
-use super::{Body, Mine, from_wire, from_wire::wrong, not_made, query, to_wire};
+use super::{
+    Body, Mine, docs::snapshots as docs, from_wire, from_wire::wrong, not_made, query, to_wire,
+};
 use crate::{
     audit,
     auth::Caller,
-    http::{App, problem::ApiError},
+    dataplane::shape::Shape,
+    http::{App, problem::ApiError, routes::Routes},
+    openapi::Opens,
     tokens::claims::subject,
 };
 
 /// The longest that a description is.
 const DESCRIPTION: usize = 1024;
 
-pub(super) fn router(prefix: &str) -> Router<App> {
-    Router::new()
-        .route(&format!("{prefix}/snapshots"), post(create).get(list))
-        .route(&format!("{prefix}/snapshots/{{reference}}"), get(show).delete(delete))
-        .route(&format!("{prefix}/snapshots-by-name/{{name}}"), get(tags))
+pub(super) fn routes(prefix: &str) -> Routes {
+    let (all, one) = (format!("{prefix}/snapshots"), format!("{prefix}/snapshots/{{reference}}"));
+    let named = format!("{prefix}/snapshots-by-name/{{snapshot_name}}");
+    Routes::new(Shape::Detail)
+        .post(&all, Opens::Key, docs::create(), create)
+        .get(&all, Opens::Key, docs::list(), list)
+        .get(&one, Opens::Key, docs::show(), show)
+        .delete(&one, Opens::Key, docs::delete(), delete)
+        .get(&named, Opens::Key, docs::tags(), tags)
 }
 
 async fn create(

@@ -2,14 +2,13 @@
 //! name that is tagged `latest`; there are no volumes and no pools.
 
 use api::{
-    boxes::{CreateTemplate, Template},
+    boxes::{CreateTemplate, EmptyList, Template, TemplateList},
     errors::ErrorCode,
 };
 use axum::{
-    Json, Router,
+    Json,
     extract::{Path, State},
     http::StatusCode,
-    routing::{MethodRouter, delete as deleting, get, post},
 };
 use engine::sandboxes::{
     SandboxError,
@@ -19,12 +18,13 @@ use model::{
     ids::{SnapshotName, Tag},
     spec::{Resources, RunAs, Variables},
 };
-use serde_json::Value;
 
-use super::{Mine, from_wire::wrong, quantity, snapshots, to_wire};
+use super::{Mine, docs::templates as docs, from_wire::wrong, quantity, snapshots, to_wire};
 use crate::{
     auth::Caller,
-    http::{App, boxes::Body, problem::ApiError},
+    dataplane::shape::Shape,
+    http::{App, boxes::Body, problem::ApiError, routes::Routes},
+    openapi::Opens,
     tokens::claims::subject,
 };
 
@@ -33,14 +33,15 @@ const NO_VOLUMES: &str =
 const NO_POOLS: &str =
     "there are no pools here: the operator sets sandboxes.prepared, which is for everybody";
 
-pub(super) fn router(prefix: &str) -> Router<App> {
-    Router::new()
-        .route(&format!("{prefix}/templates"), post(create).get(list))
-        .route(&format!("{prefix}/templates/{{name}}"), get(show).delete(delete))
-        .route(&format!("{prefix}/volumes"), nothing(NO_VOLUMES))
-        .route(&format!("{prefix}/volumes/{{name}}"), no_such())
-        .route(&format!("{prefix}/pools"), nothing(NO_POOLS))
-        .route(&format!("{prefix}/pools/{{name}}"), no_such())
+pub(super) fn routes(prefix: &str) -> Routes {
+    let (all, one) = (format!("{prefix}/templates"), format!("{prefix}/templates/{{template}}"));
+    let routes = Routes::new(Shape::Detail)
+        .post(&all, Opens::Key, docs::create(), create)
+        .get(&all, Opens::Key, docs::list(), list)
+        .get(&one, Opens::Key, docs::show(), show)
+        .delete(&one, Opens::Key, docs::delete(), delete);
+    let routes = nothing(routes, &format!("{prefix}/volumes"), NO_VOLUMES);
+    nothing(routes, &format!("{prefix}/pools"), NO_POOLS)
 }
 
 async fn create(
@@ -95,11 +96,12 @@ fn refuse(message: &'static str) -> ApiError {
 }
 
 /// Lists templates, bare: that is what every version of the old clients reads.
-async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Vec<Template>>, ApiError> {
+async fn list(State(app): State<App>, caller: Caller) -> Result<Json<TemplateList>, ApiError> {
     let mine = Mine::of(&app, &caller)?;
     let all = mine.sandboxes.snapshots(&mine.tenant).await?;
     let is_template = |it: &&Tagged| it.tags.contains(&Tag::default());
-    Ok(Json(all.iter().filter(is_template).map(to_wire::template).collect()))
+    let shown = all.iter().filter(is_template).map(to_wire::template);
+    Ok(Json(TemplateList(shown.collect())))
 }
 
 async fn show(
@@ -126,15 +128,17 @@ fn latest(name: &str) -> Result<String, ApiError> {
     Ok(format!("{name}:{}", Tag::default()))
 }
 
-/// Returns the routes of a list that is always empty.
-fn nothing(why: &'static str) -> MethodRouter<App> {
+/// Adds the routes of a list that is always empty.
+fn nothing(routes: Routes, all: &str, why: &'static str) -> Routes {
+    let one = format!("{all}/{{absent}}");
     let refuse = async move |_: Caller| -> Result<(), ApiError> { Err(refuse(why)) };
-    get(async |_: Caller| Json(Vec::<Value>::new())).post(refuse)
+    routes
+        .get(all, Opens::Key, docs::empty(), async |_: Caller| Json(EmptyList::default()))
+        .post(all, Opens::Key, docs::refused(), refuse)
+        .get(&one, Opens::Key, docs::missing("Shows what is never there"), missing)
+        .delete(&one, Opens::Key, docs::missing("Deletes what is never there"), missing)
 }
 
-fn no_such() -> MethodRouter<App> {
-    async fn missing(_: Caller) -> Result<(), ApiError> {
-        Err(ApiError::new(ErrorCode::NotFound, "there is nothing of this name"))
-    }
-    deleting(missing).get(missing)
+async fn missing(_: Caller) -> Result<(), ApiError> {
+    Err(ApiError::new(ErrorCode::NotFound, "there is nothing of this name"))
 }

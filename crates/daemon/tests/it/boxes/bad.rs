@@ -139,6 +139,15 @@ async fn bad_requests_have_their_answers() {
             ),
         ),
         ("POST", "/boxes", host(json!({"labels": ["x"]})), 422, at("labels", wrong)),
+        // A list is no object, although it could be taken for the fields in their order.
+        ("POST", "/boxes", host(json!({"run_config": [null]})), 422, at("run_config", wrong)),
+        (
+            "GET",
+            "/boxes?sort_order=asc&sort_direction=x",
+            Value::Null,
+            422,
+            at("sort_direction", "must be asc or desc"),
+        ),
         (
             "POST",
             "/boxes",

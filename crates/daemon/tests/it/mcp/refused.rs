@@ -24,7 +24,7 @@ async fn what_is_no_message_for_us_is_refused_before_it_is_read() {
     let host = daemon.address.to_string();
     let own = format!("http://{host}");
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
-    let rows: [(Headers<'_>, &str, u16); 14] = [
+    let rows: [(Headers<'_>, &str, u16); 16] = [
         (&[], PING, 200),
         (&[("Origin", &own)], PING, 200),
         (&[("Origin", "http://evil.example")], PING, 403),
@@ -39,6 +39,8 @@ async fn what_is_no_message_for_us_is_refused_before_it_is_read() {
         (&[], r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#, 400),
         (&[], &deep, 400),
         (&[], "7", 400),
+        (&[], "{}", 400),
+        (&[], r#"{"jsonrpc":"1.0","method":7}"#, 400),
     ];
     for (headers, body, status) in rows {
         let answer = send(&daemon, &daemon.key, headers, body).await;
