@@ -1,6 +1,6 @@
 //! The document of everything HTTP (`OpenAPI` 3.1), made of what the routes say of themselves.
 //!
-//! A route is mounted together with its [`doc::Doc`]; there is no other way to mount one. Here the
+//! A route is mounted together with its `Doc`; there is no other way to mount one. Here the
 //! parts are put together. What nobody declares is not in the document, and not there.
 
 pub(crate) mod doc;

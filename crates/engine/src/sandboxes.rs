@@ -50,10 +50,10 @@ use isolate::sandbox::{folder, sandbox_of};
 use model::{
     event::Sequence,
     exec::Exec,
-    ids::{Alias, ExecId, NodeId, SandboxId, Tenant},
+    ids::{ExecId, NodeId, SandboxId, Tenant},
     life::{EndCause, SuspendReason},
     sandbox::{Request, Sandbox, WhenStopped},
-    spec::{ExecSpec, SandboxSpec},
+    spec::ExecSpec,
     transition::{Answer, Transition},
     units::ByteSize,
 };
@@ -69,7 +69,6 @@ use crate::{
     tasks::Tasks,
 };
 use actor::{Actor, Ask, Contact, Wish};
-use creating::Record;
 pub use error::SandboxError;
 pub use events::{EventStream, News};
 use feeds::Feeds;
@@ -248,51 +247,6 @@ impl Sandboxes {
     /// Returns how many bodies wait for a sandbox.
     pub fn prepared(&self) -> usize {
         self.shared.stock.count(Kind::Usual) + self.shared.stock.count(Kind::Other)
-    }
-
-    /// Accepts a new sandbox that has nothing of the machine's files. Events tell what becomes of it.
-    pub async fn create(
-        &self,
-        tenant: &Tenant,
-        alias: Option<Alias>,
-        spec: SandboxSpec,
-    ) -> Result<Sandbox, SandboxError> {
-        self.create_for(&Caller::nobody(), tenant, alias, spec).await
-    }
-
-    /// The same, if its tenant may have one more. The audit log has the entry if and only if there is
-    /// a sandbox.
-    pub async fn create_recorded(
-        &self,
-        tenant: &Tenant,
-        alias: Option<Alias>,
-        spec: SandboxSpec,
-        terms: Terms,
-    ) -> Result<Sandbox, SandboxError> {
-        self.accept(&Caller::nobody(), tenant, alias, spec, Record::Recorded(Box::new(terms))).await
-    }
-
-    /// Accepts a new sandbox, with the paths of the machine that this caller may have.
-    pub async fn create_for(
-        &self,
-        caller: &Caller,
-        tenant: &Tenant,
-        alias: Option<Alias>,
-        spec: SandboxSpec,
-    ) -> Result<Sandbox, SandboxError> {
-        self.accept(caller, tenant, alias, spec, Record::Alone).await
-    }
-
-    /// Accepts a new sandbox, with these paths and on these terms.
-    pub async fn create_recorded_for(
-        &self,
-        caller: &Caller,
-        tenant: &Tenant,
-        alias: Option<Alias>,
-        spec: SandboxSpec,
-        terms: Terms,
-    ) -> Result<Sandbox, SandboxError> {
-        self.accept(caller, tenant, alias, spec, Record::Recorded(Box::new(terms))).await
     }
 
     /// Returns the sandbox of this tenant that has this alias or id, deleted or not.

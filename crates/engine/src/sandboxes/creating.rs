@@ -56,8 +56,53 @@ impl Record {
 }
 
 impl Sandboxes {
+    /// Accepts a new sandbox that has nothing of the machine's files. Events tell what becomes of it.
+    pub async fn create(
+        &self,
+        tenant: &Tenant,
+        alias: Option<Alias>,
+        spec: SandboxSpec,
+    ) -> Result<Sandbox, SandboxError> {
+        self.create_for(&Caller::nobody(), tenant, alias, spec).await
+    }
+
+    /// The same, if its tenant may have one more. The audit log has the entry if and only if there is
+    /// a sandbox.
+    pub async fn create_recorded(
+        &self,
+        tenant: &Tenant,
+        alias: Option<Alias>,
+        spec: SandboxSpec,
+        terms: Terms,
+    ) -> Result<Sandbox, SandboxError> {
+        self.accept(&Caller::nobody(), tenant, alias, spec, Record::Recorded(Box::new(terms))).await
+    }
+
     /// Accepts a new sandbox, with the paths of the machine that this caller may have.
-    pub(super) async fn accept(
+    pub async fn create_for(
+        &self,
+        caller: &Caller,
+        tenant: &Tenant,
+        alias: Option<Alias>,
+        spec: SandboxSpec,
+    ) -> Result<Sandbox, SandboxError> {
+        self.accept(caller, tenant, alias, spec, Record::Alone).await
+    }
+
+    /// Accepts a new sandbox, with these paths and on these terms.
+    pub async fn create_recorded_for(
+        &self,
+        caller: &Caller,
+        tenant: &Tenant,
+        alias: Option<Alias>,
+        spec: SandboxSpec,
+        terms: Terms,
+    ) -> Result<Sandbox, SandboxError> {
+        self.accept(caller, tenant, alias, spec, Record::Recorded(Box::new(terms))).await
+    }
+
+    /// Accepts a new sandbox, and keeps its record so.
+    async fn accept(
         &self,
         caller: &Caller,
         tenant: &Tenant,
