@@ -215,6 +215,10 @@ pub(crate) fn supervisors(place: &Place) -> anyhow::Result<BTreeMap<String, (u64
     };
     let mut oldest: BTreeMap<String, (u64, String)> = BTreeMap::new();
     for (own, pid) in processes(place)? {
+        // What is being made for sandboxes to come has groups before it has a folder.
+        if !place.sandboxes().join(&own).is_dir() {
+            continue;
+        }
         // A command is beside its supervisor for a moment, before it is among the others.
         let Some(start) = started(&pid) else { continue };
         let known = oldest.entry(own).or_insert_with(|| (start, pid.clone()));
