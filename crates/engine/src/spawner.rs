@@ -351,8 +351,17 @@ impl Control {
 
     /// Returns the next report.
     pub(crate) async fn receive(&self) -> Result<wire::Report, EngineError> {
-        let read =
-            self.socket.async_io(Interest::READABLE, |s| Ok(s.receive(RecvFlags::DONTWAIT)?));
+        self.read(RecvFlags::empty()).await
+    }
+
+    /// Returns the next report, and leaves it to whoever receives it.
+    pub(crate) async fn peek(&self) -> Result<wire::Report, EngineError> {
+        self.read(RecvFlags::PEEK).await
+    }
+
+    async fn read(&self, how: RecvFlags) -> Result<wire::Report, EngineError> {
+        let flags = RecvFlags::DONTWAIT | how;
+        let read = self.socket.async_io(Interest::READABLE, |s| Ok(s.receive(flags)?));
         match read.await {
             Ok(Some(packet)) => wire::decode(&packet.bytes).map_err(EngineError::InitConfused),
             Ok(None) => Err(EngineError::InitGone),

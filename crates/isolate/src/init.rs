@@ -74,15 +74,15 @@ pub fn run(control: PacketSocket) {
         // A sandbox goes on without the socket that its init was started with.
         Ok((Command::Settle { groups, has_leaves }, fds)) => {
             match supervision(&control, groups, has_leaves, fds) {
-                Ok(ready) => return sandbox::run(control, ready),
+                Ok((ready, waits)) => return sandbox::run(control, ready, waits),
                 Err(why) => Err(why),
             }
         }
         Ok((Command::Contained(plan), fds)) => match sandbox::contain(&plan, fds) {
-            Ok(ready) => return sandbox::run(control, ready),
+            Ok(ready) => return sandbox::run(control, ready, false),
             Err(broken) => Err(Report::Broken(broken)),
         },
-        Ok((Command::Furnish(_) | Command::Sandbox(_) | Command::Go { .. } | Command::Kill, _)) => {
+        Ok((Command::Sandbox(_) | Command::Taken | Command::Go { .. } | Command::Kill, _)) => {
             Err(Report::Broken(Broken::at(Step::Plan)(Errno::BADMSG)))
         }
         Err(broken) => Err(Report::Broken(broken)),
@@ -104,27 +104,24 @@ pub fn run_for(door: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Goes where a supervisor is, and becomes one when it is told of what.
+/// Goes where a supervisor is, and becomes one when it is told of what. Returns also whether its sandbox
+/// is nobody's yet.
 fn supervision(
     control: &PacketSocket,
     groups: usize,
     has_leaves: bool,
     fds: Vec<OwnedFd>,
-) -> Result<Supervision, Report> {
+) -> Result<(Supervision, bool), Report> {
     let settled = sandbox::settle(groups, has_leaves, fds).map_err(Report::Broken)?;
-    let (mut command, mut fds) = read_command(control).map_err(Report::Broken)?;
-    let mut root = None;
-    if let Command::Furnish(plan) = &command {
-        match sandbox::furnish(plan, fds) {
-            Ok(furnished) => root = Some(furnished),
-            // There is no sandbox yet that it could fail for. The next one is made anew, and told.
-            Err(_) => sys::process::exit_now(1),
-        }
-        (command, fds) = read_command(control).map_err(Report::Broken)?;
-    }
-    match command {
-        Command::Sandbox(plan) => sandbox::prepare(settled, root, &plan, fds),
-        _ => Err(Report::Broken(Broken::at(Step::Plan)(Errno::BADMSG))),
+    let (command, fds) = read_command(control).map_err(Report::Broken)?;
+    let Command::Sandbox(plan) = command else {
+        return Err(Report::Broken(Broken::at(Step::Plan)(Errno::BADMSG)));
+    };
+    match sandbox::prepare(settled, &plan, fds) {
+        Ok(ready) => Ok((ready, plan.waits)),
+        // There is no sandbox yet that it could fail for. The next one is made anew, and told.
+        Err(_) if plan.waits => sys::process::exit_now(1),
+        Err(why) => Err(why),
     }
 }
 

@@ -16,10 +16,11 @@ pub enum SandboxOrder {
     /// Starts a supervisor in new namespaces, over the files that are there, or new ones.
     Make(Box<BodySpec>),
     /// Starts the process of a supervisor for a sandbox that nobody has asked for yet. It waits for
-    /// its `Make`, and ends with the spawner. With `disk` it has a root as well, where that takes
-    /// nothing from others: that of the machine's own programs, over files with this limit, and only
-    /// a sandbox that is to have just these can be made of it.
-    Prepare { sandbox: String, max_processes: u32, disk: Option<DiskLimit> },
+    /// its `Make`, and ends with the spawner.
+    Prepare { sandbox: String, max_processes: u32 },
+    /// Makes a sandbox that nobody has asked for yet, in all but its being one, where that takes
+    /// nothing from others, and else does what `Prepare` does. A `Make` of it has to say just the same.
+    PrepareWhole(Box<BodySpec>),
     /// Finds the supervisor that an earlier server left.
     Open { sandbox: String },
     /// Ends every process. The files stay.
@@ -48,7 +49,7 @@ impl SandboxOrder {
     /// Returns the sandbox that it is about, if about one.
     pub fn sandbox(&self) -> Option<&str> {
         match self {
-            Self::Make(spec) => Some(&spec.sandbox),
+            Self::Make(spec) | Self::PrepareWhole(spec) => Some(&spec.sandbox),
             Self::Prepare { sandbox, .. }
             | Self::Open { sandbox }
             | Self::End { sandbox }
@@ -134,8 +135,7 @@ pub struct SandboxPlan {
     pub sandbox: String,
     pub secret: Secret,
     pub hostname: String,
-    /// None: it has one already.
-    pub root: Option<RootPlan>,
+    pub root: RootPlan,
     /// Names that `/etc/hosts` is to have. None: it is the image's own.
     pub hosts: Vec<String>,
     pub rights: Rights,
@@ -143,6 +143,8 @@ pub struct SandboxPlan {
     pub filter: Vec<u8>,
     pub mounts: Vec<Attach>,
     pub copies: Vec<BringIn>,
+    /// Whether nobody has asked for the sandbox yet: it waits to be told of that.
+    pub waits: bool,
 }
 
 /// Everything init needs to know to become the supervisor of a sandbox in a container. With it come
@@ -169,6 +171,9 @@ pub enum SandboxAnswer {
         rebooted: bool,
     },
     Done,
+    /// It is on its way to be a whole sandbox. With it comes the socket on which it says that it is: to
+    /// look at, since whoever makes it a sandbox reads there.
+    Whole,
     List {
         sandboxes: Vec<String>,
     },

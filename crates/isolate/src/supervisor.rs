@@ -61,6 +61,11 @@ impl Supervision {
         Ok(Self(Supervisor::new(place, stem, socket)?))
     }
 
+    /// Has the process of the first command made before anybody asks for it.
+    pub fn have_bud(&mut self) {
+        self.0.have_bud();
+    }
+
     /// Supervises until it is told to stop.
     pub fn run(&mut self) -> Result<(), Errno> {
         self.0.run()

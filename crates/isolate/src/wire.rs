@@ -11,7 +11,7 @@ use crate::{
     paths::NoPath,
     plan::{Broken, Exit, Plan, Program, Rights, SlotSpec},
     posture::{Posture, Volumes},
-    sandbox::{ContainedPlan, RootPlan, SandboxAnswer, SandboxOrder, SandboxPlan},
+    sandbox::{ContainedPlan, SandboxAnswer, SandboxOrder, SandboxPlan},
 };
 
 const VERSION: u8 = 1;
@@ -141,10 +141,10 @@ pub enum Command {
         groups: usize,
         has_leaves: bool,
     },
-    /// Gives it a root before it is known which sandbox it is for, after `Settle`.
-    Furnish(RootPlan),
     /// Makes it the supervisor of a sandbox, after `Settle`.
     Sandbox(Box<SandboxPlan>),
+    /// The sandbox that it waits with is somebody's now.
+    Taken,
     /// Makes it the supervisor of the container that it was started in.
     Contained(Box<ContainedPlan>),
     /// The request is on its way to the program; it may run this long. Without a cgroup init

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     StoreError,
+    condition::Condition,
     keys::{ApiKey, KeyHash, KeyId, Revocation},
     sessions::Binding,
     snapshots::NewSnapshot,
@@ -35,9 +36,9 @@ pub(crate) enum Command {
     /// What follows is recorded if it is done, and it is done only if it is recorded.
     CreateKey(ApiKey, KeyHash, Vec<Entry>, Reply<()>),
     RevokeKey(KeyId, SystemTime, Vec<Entry>, Reply<Revocation>),
-    CreateSandbox(Box<Creation>, Vec<Entry>, Reply<()>),
+    CreateSandbox(Box<Creation>, Vec<Entry>, Option<Condition>, Reply<()>),
     Change(Box<Transition>, Reply<()>),
-    Bind(Box<Binding>, Reply<()>),
+    Bind(Box<Binding>, Option<Condition>, Reply<()>),
     ForgetKeys(Timestamp, Reply<()>),
     Trim(SandboxId, Sequence, Reply<()>),
     Purge(Timestamp, u32, Reply<Vec<SandboxId>>),
@@ -64,7 +65,7 @@ impl Command {
             Self::Change(transition, _) => {
                 transition.started().is_some() || transition.life().phase == Phase::Resuming
             }
-            Self::Bind(binding, _) => binding.begun().is_some(),
+            Self::Bind(binding, ..) => binding.begun().is_some(),
             Self::RevokeKey(..)
             | Self::ForgetKeys(..)
             | Self::Trim(..)
@@ -110,8 +111,10 @@ impl Commands {
         &self,
         creation: Creation,
         records: Vec<Entry>,
+        condition: Option<Condition>,
     ) -> Result<(), StoreError> {
-        self.ask(|reply| Command::CreateSandbox(Box::new(creation), records, reply)).await
+        let creation = Box::new(creation);
+        self.ask(|reply| Command::CreateSandbox(creation, records, condition, reply)).await
     }
 
     pub(crate) async fn record(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
@@ -122,8 +125,12 @@ impl Commands {
         self.ask(|reply| Command::Change(Box::new(transition), reply)).await
     }
 
-    pub(crate) async fn bind(&self, binding: Binding) -> Result<(), StoreError> {
-        self.ask(|reply| Command::Bind(Box::new(binding), reply)).await
+    pub(crate) async fn bind(
+        &self,
+        binding: Binding,
+        condition: Option<Condition>,
+    ) -> Result<(), StoreError> {
+        self.ask(|reply| Command::Bind(Box::new(binding), condition, reply)).await
     }
 
     pub(crate) async fn forget_keys(&self, now: Timestamp) -> Result<(), StoreError> {

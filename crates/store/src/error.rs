@@ -35,6 +35,9 @@ pub enum StoreError {
     /// started anew the store only reads; whether that one write was kept is seen then.
     #[error("the store takes no more writes: {report}")]
     ReadOnly { report: String },
+    /// Nothing of it was kept.
+    #[error("what it was to be kept with is not true")]
+    Unmet,
     #[error("{what} exists already")]
     Conflict { what: &'static str },
     #[error("there are {most} {what} already, and there is no room for another: delete one first")]

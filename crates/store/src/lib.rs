@@ -2,6 +2,7 @@
 
 pub mod audit;
 mod command;
+mod condition;
 mod error;
 mod failpoint;
 pub mod keys;
@@ -33,7 +34,6 @@ use model::{
     units::Timestamp,
 };
 
-pub use self::error::StoreError;
 use self::{
     audit::{Link, Part, Record},
     keys::{ApiKey, KeyHash, KeyId, Revocation},
@@ -42,6 +42,10 @@ use self::{
     snapshots::{NewSnapshot, Tagged},
     tokens::{Changes, OpaqueToken},
     watch::Watch,
+};
+pub use self::{
+    condition::{Condition, Met},
+    error::StoreError,
 };
 
 /// Where state is kept. Cheap to clone; all clones are the same store.
@@ -144,8 +148,7 @@ impl Store {
     /// Keeps a new sandbox and its first event. An id or alias that was ever used is a
     /// [`StoreError::Conflict`].
     pub async fn create_sandbox(&self, creation: Creation) -> Result<(), StoreError> {
-        sandboxes::check_labels(&creation)?;
-        backend!(self, backend => backend.commands().create_sandbox(creation, Vec::new()).await)
+        self.create_sandbox_if(creation, Vec::new(), None).await
     }
 
     /// Keeps a new sandbox and the record of it, or neither.
@@ -154,8 +157,18 @@ impl Store {
         creation: Creation,
         entry: Entry,
     ) -> Result<(), StoreError> {
+        self.create_sandbox_if(creation, vec![entry], None).await
+    }
+
+    /// Does the same, if this is true in the end.
+    pub async fn create_sandbox_if(
+        &self,
+        creation: Creation,
+        entries: Vec<Entry>,
+        condition: Option<Condition>,
+    ) -> Result<(), StoreError> {
         sandboxes::check_labels(&creation)?;
-        backend!(self, backend => backend.commands().create_sandbox(creation, vec![entry]).await)
+        backend!(self, backend => backend.commands().create_sandbox(creation, entries, condition).await)
     }
 
     /// Keeps the next step of a sandbox: state, events and execs together or not at all. If it has
@@ -224,10 +237,19 @@ impl Store {
     /// binding; if the key was used, [`StoreError::KeyUsed`]; if the sandbox has another binding,
     /// [`StoreError::Conflict`].
     pub async fn bind(&self, binding: Binding) -> Result<(), StoreError> {
+        self.bind_if(binding, None).await
+    }
+
+    /// Does the same, if this is true in the end.
+    pub async fn bind_if(
+        &self,
+        binding: Binding,
+        condition: Option<Condition>,
+    ) -> Result<(), StoreError> {
         if let Some(creation) = &binding.creation {
             sandboxes::check_labels(creation)?;
         }
-        backend!(self, backend => backend.commands().bind(binding).await)
+        backend!(self, backend => backend.commands().bind(binding, condition).await)
     }
 
     /// Returns a session, ended or not, until its sandbox is purged.

@@ -403,9 +403,9 @@ impl Batch {
             Command::Record(entries, reply) => {
                 self.hold(reply, audit::recorded(transaction, &entries, || Ok(())))
             }
-            Command::CreateSandbox(creation, records, reply) => {
+            Command::CreateSandbox(creation, records, condition, reply) => {
                 let create = || sandboxes::create(transaction, &creation);
-                let created = audit::recorded(transaction, &records, create);
+                let created = audit::recorded_if(transaction, &records, condition, create);
                 let sandbox = creation.into_sandbox();
                 self.wake_if(&created, sandbox.id, sandbox.life.sequence);
                 self.hold(reply, created)
@@ -416,9 +416,9 @@ impl Batch {
                 self.wake_if(&changed, transition.sandbox().clone(), latest);
                 self.hold(reply, changed)
             }
-            Command::Bind(binding, reply) => {
+            Command::Bind(binding, condition, reply) => {
                 let bind = || sessions::bind(transaction, &binding);
-                let bound = audit::recorded(transaction, &binding.records, bind);
+                let bound = audit::recorded_if(transaction, &binding.records, condition, bind);
                 if let Some(creation) = binding.creation {
                     let sandbox = creation.into_sandbox();
                     self.wake_if(&bound, sandbox.id, sandbox.life.sequence);
@@ -489,6 +489,7 @@ impl Batch {
                 | StoreError::Stale { .. }
                 | StoreError::Bound { .. }
                 | StoreError::KeyUsed
+                | StoreError::Unmet
                 | StoreError::Damaged { .. }
                 | StoreError::Audit { .. },
             ) => Ok(()),
@@ -511,10 +512,10 @@ impl Batch {
         }
         self.answers.push(match command {
             Command::CreateKey(_, _, _, reply)
-            | Command::CreateSandbox(_, _, reply)
+            | Command::CreateSandbox(_, _, _, reply)
             | Command::Record(_, reply)
             | Command::Change(_, reply)
-            | Command::Bind(_, reply)
+            | Command::Bind(_, _, reply)
             | Command::ForgetKeys(_, reply)
             | Command::Trim(_, _, reply)
             | Command::RevokeTokens(_, _, reply)

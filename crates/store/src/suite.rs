@@ -97,6 +97,7 @@ macro_rules! promises {
 promises! {
     audit: records_are_chained_in_the_order_they_were_answered,
         what_is_done_is_recorded_with_it_or_not_at_all,
+        what_is_kept_on_a_condition_is_kept_if_it_is_met,
         all_who_write_make_one_chain,
         a_record_that_was_changed_is_told,
         a_log_that_cannot_be_written_refuses_what_is_recorded_alone,

@@ -17,7 +17,7 @@ use model::{
     spec::SandboxSpec,
     transition::{Creation, Observation},
 };
-use store::{StoreError, sessions::Binding};
+use store::{Condition, Met, Store, StoreError, sessions::Binding};
 use tokio::{select, sync::oneshot, time::timeout};
 
 use super::{
@@ -26,7 +26,7 @@ use super::{
     clock, command, companions, materials, paths,
     places::{Place, Terms},
     random,
-    stock::Prepared,
+    stock::{Prepared, Readiness},
 };
 
 /// How long a body that is as good as made is waited for before its record is kept: with it, that it is
@@ -186,10 +186,44 @@ pub(super) struct Creating {
 }
 
 /// What the store is asked to keep beside a sandbox.
+#[derive(Clone)]
 enum Kept {
     Nothing,
     Entry(Box<Entry>),
     Binding(Box<Binding>),
+}
+
+impl Kept {
+    /// Keeps a sandbox as it is if that turns out to be true, or else as it was accepted. Returns which.
+    async fn keep(
+        self,
+        store: Store,
+        accepted: Creation,
+        whole: Option<(Creation, Condition)>,
+    ) -> Result<Creation, StoreError> {
+        if let Some((whole, condition)) = whole {
+            match self.clone().write(&store, whole.clone(), Some(condition)).await {
+                Err(StoreError::Unmet) => {}
+                written => return written.map(|()| whole),
+            }
+        }
+        self.write(&store, accepted.clone(), None).await.map(|()| accepted)
+    }
+
+    async fn write(
+        self,
+        store: &Store,
+        creation: Creation,
+        condition: Option<Condition>,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Nothing => store.create_sandbox_if(creation, Vec::new(), condition).await,
+            Self::Entry(entry) => store.create_sandbox_if(creation, vec![*entry], condition).await,
+            Self::Binding(bound) => {
+                store.bind_if(Binding { creation: Some(creation), ..*bound }, condition).await
+            }
+        }
+    }
 }
 
 impl Creating {
@@ -201,30 +235,27 @@ impl Creating {
         let body = early.then(|| begun(Actor::make(&shared, &accepted)));
         let door = place.fill(|| Actor::announce(&shared, &accepted));
         let record = std::mem::replace(&mut self.record, Record::Alone).of(&accepted);
+        let mut whole = None;
         let mut body = match body {
+            Some(body) if self.has_whole() => {
+                failpoint::pass("c.made_early");
+                let (met, condition) = Condition::new();
+                whole = Some((self.ready(), condition));
+                Some(meeting(body, met))
+            }
             Some(body) => Some(self.be_ready(body).await),
             None => None,
         };
-        let sandbox = self.creation.sandbox().clone();
-        let (store, creation) = (shared.store.clone(), self.creation.clone());
         // Large, and polled beside other work.
-        let kept = Box::pin(async move {
-            match record {
-                Kept::Nothing => store.create_sandbox(creation).await,
-                Kept::Entry(entry) => store.create_sandbox_recorded(creation, *entry).await,
-                Kept::Binding(bound) => {
-                    store.bind(Binding { creation: Some(creation), ..*bound }).await
-                }
-            }
-        });
+        let kept = Box::pin(record.keep(shared.store.clone(), self.creation.clone(), whole));
         match beside(kept, &mut body).await {
-            Ok(()) => {
+            Ok(kept) => {
                 failpoint::pass("c.intent_synced");
-                Actor::begin(&shared, sandbox, door, body);
+                Actor::begin(&shared, kept.into_sandbox(), door, body);
                 Ok(accepted)
             }
             Err(error) => {
-                shared.living().remove(&sandbox.id);
+                shared.living().remove(&accepted.id);
                 self.undo(body, &error).await;
                 Err(match error {
                     StoreError::Conflict { .. } => SandboxError::AlreadyExists,
@@ -240,9 +271,19 @@ impl Creating {
         let Ok(done) = timeout(ALMOST_MADE, &mut body).await else { return body };
         failpoint::pass("c.made_early");
         if matches!(done, Done::Made(Ok(_))) && self.creation.sandbox().spec.command.is_empty() {
-            self.creation = self.creation.clone().and(Observation::Ready, clock::now());
+            self.creation = self.ready();
         }
         Box::pin(ready(done))
+    }
+
+    /// Whether it is ready already, but for its being somebody's. Then it is taken while its record is written.
+    fn has_whole(&self) -> bool {
+        let readiness = self.prepared.as_ref().map(|prepared| prepared.readiness);
+        readiness == Some(Readiness::Whole) && self.creation.sandbox().spec.command.is_empty()
+    }
+
+    fn ready(&self) -> Creation {
+        self.creation.clone().and(Observation::Ready, clock::now())
     }
 
     /// Whether its body may be made before its record is kept. A body without a record is nobody's: the
@@ -294,6 +335,22 @@ fn begun(mut work: Work) -> Work {
         Poll::Ready(done) => Box::pin(ready(done)),
         Poll::Pending => work,
     }
+}
+
+/// Says when a body is there, if that is soon. What waits for it has others wait.
+fn meeting(mut body: Work, met: Met) -> Work {
+    Box::pin(async move {
+        let done = timeout(ALMOST_MADE, &mut body).await;
+        if let Ok(Done::Made(Ok(_))) = &done {
+            met.now();
+        } else {
+            drop(met);
+        }
+        match done {
+            Ok(done) => done,
+            Err(_elapsed) => body.await,
+        }
+    })
 }
 
 /// Waits for one thing, and has work go on meanwhile.

@@ -38,7 +38,6 @@ use super::{
     link::Link,
     paths::{has_paths, root_of},
     ports::MAX_PORTS,
-    stock::Kind,
 };
 use crate::{
     EngineError,
@@ -61,6 +60,9 @@ pub(super) const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long it may take if it has files to copy first.
 const COPIED_WITHIN: Duration = Duration::from_mins(10);
+
+/// What a sandbox takes itself for.
+pub(super) const HOSTNAME: &str = "sandbox";
 
 /// The most companions that one sandbox has.
 const MAX_COMPANIONS: usize = 16;
@@ -252,7 +254,7 @@ impl Machine {
     ) -> Result<Link, MachineError> {
         let body = Body {
             name: sandbox.id.to_string(),
-            hostname: "sandbox".to_owned(),
+            hostname: HOSTNAME.to_owned(),
             beside: None,
             hosts: names_of(sandbox),
         };
@@ -283,13 +285,9 @@ impl Machine {
         sandbox: &Sandbox,
         defaults: Defaults,
     ) -> Result<Link, MachineError> {
-        let name = body.name.clone();
+        let usual = self.usual(&body.name, defaults);
         let spec = BodySpec {
-            secret: self.secret(&body.name),
-            sandbox: body.name,
             hostname: body.hostname,
-            max_processes: defaults.processes,
-            max_open_files: defaults.open_files,
             image: image_of(sandbox)?,
             paths: match sandbox.life.phase {
                 _ if !has_paths(&sandbox.spec) => HostPaths::None,
@@ -300,8 +298,9 @@ impl Machine {
             hosts: body.hosts,
             disk: match sandbox.spec.resources.disk {
                 Some(limit) => DiskLimit::Promised(ByteCount(limit.as_bytes())),
-                None => DiskLimit::UpTo(ByteCount(defaults.disk.as_bytes())),
+                None => usual.disk,
             },
+            ..usual
         };
         let (answer, fds) = self.spawner.sandbox(SandboxOrder::Make(Box::new(spec))).await?;
         let SandboxAnswer::Body { cgroup } = settle(answer)? else {
@@ -312,7 +311,23 @@ impl Machine {
         let group = Group::new(cgroup, fds.collect())?;
         group.limit(&sandbox.spec.resources, defaults).map_err(MachineError::Limits)?;
         let within = if sandbox.spec.copies.is_empty() { READY_WITHIN } else { COPIED_WITHIN };
-        self.connect_when_ready(&name, control, within).await
+        self.connect_when_ready(&body.name, control, within).await
+    }
+
+    /// What a sandbox is that has nothing but what all have.
+    pub(super) fn usual(&self, name: &str, defaults: Defaults) -> BodySpec {
+        BodySpec {
+            sandbox: name.to_owned(),
+            secret: self.secret(name),
+            hostname: HOSTNAME.to_owned(),
+            max_processes: defaults.processes,
+            max_open_files: defaults.open_files,
+            image: Image::Host,
+            beside: None,
+            hosts: Vec::new(),
+            disk: DiskLimit::UpTo(ByteCount(defaults.disk.as_bytes())),
+            paths: HostPaths::None,
+        }
     }
 
     /// Waits until the init at the other end supervises, and connects to it.
@@ -444,32 +459,10 @@ impl Machine {
         self.done(SandboxOrder::Clear { sandbox, exec }).await
     }
 
-    async fn done(&self, order: SandboxOrder) -> Result<(), MachineError> {
+    pub(super) async fn done(&self, order: SandboxOrder) -> Result<(), MachineError> {
         match self.spawner.sandbox(order).await?.0 {
             SandboxAnswer::Failed { broken } => Err(MachineError::Left(broken)),
             _ => Ok(()),
-        }
-    }
-
-    /// Starts a body for a sandbox that nobody has asked for yet.
-    pub(super) async fn prepare(
-        &self,
-        id: &SandboxId,
-        kind: Kind,
-        defaults: Defaults,
-    ) -> Result<(), MachineError> {
-        // Only just after a start is it not known which volumes there are.
-        let _ = timeout(READY_WITHIN, self.spawner.volumes()).await;
-        let (sandbox, max_processes) = (id.to_string(), defaults.processes);
-        let disk = match kind {
-            Kind::Usual => Some(DiskLimit::UpTo(ByteCount(defaults.disk.as_bytes()))),
-            Kind::Other => None,
-        };
-        let order = SandboxOrder::Prepare { sandbox, max_processes, disk };
-        let (answer, _) = self.spawner.sandbox(order).await?;
-        match settle(answer)? {
-            SandboxAnswer::Done => Ok(()),
-            _ => Err(MachineError::Confused),
         }
     }
 

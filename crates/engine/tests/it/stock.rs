@@ -1,6 +1,7 @@
 //! Processes that are there before anybody asks for a sandbox.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     time::Duration,
@@ -18,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::home::{Home, Server, host, tenant};
 
-/// How many wait: two with a root, for sandboxes of the host's image, and two for any other.
+/// How many wait: two that are whole sandboxes of the host's image, and two for any other.
 const ALL: usize = 4;
 
 /// Waits until as many wait as are wanted, and names them. These were another server's.
@@ -75,6 +76,49 @@ async fn a_sandbox_is_made_of_a_process_that_was_there_and_another_takes_its_pla
     let after = stocked(&home, &server, &[]).await;
     assert!(!after.contains(&sandbox.id.to_string()));
     assert_eq!(home.folders(), [sandbox.id.to_string()]);
+    server.end().await;
+}
+
+/// The processes of a sandbox that have given up their rights, by their numbers in there.
+fn sealed(name: &String) -> Vec<String> {
+    let pids = groups(std::slice::from_ref(name)).into_iter().flat_map(|group| {
+        let procs = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        procs.lines().map(ToOwned::to_owned).collect::<Vec<_>>()
+    });
+    let pids: BTreeSet<String> = pids.collect();
+    let status = |pid| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |status: &str, name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name))?;
+        line.split_whitespace().last().map(ToOwned::to_owned)
+    };
+    pids.into_iter()
+        .map(status)
+        .filter(|status| field(status, "Seccomp:").as_deref() == Some("2"))
+        .filter_map(|status| field(&status, "NSpid:"))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_usual_sandbox_waits_as_a_whole_with_its_first_command() {
+    let home = Home::new();
+    let server = home.start().await;
+    if !server.has_cgroups() || !server.has_disk_limits().await {
+        return server.end().await;
+    }
+    let before = stocked(&home, &server, &[]).await;
+    // The supervisor, what commands come from, and the first of them.
+    let whole = || before.iter().filter(|name| sealed(name).len() == 3).count();
+    let all = async {
+        while whole() < 2 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), all).await.expect("nothing waits as a whole");
+    let waiting: BTreeMap<_, _> = before.iter().map(|name| (name, sealed(name))).collect();
+    let sandbox = server.ready().await;
+    let number = server.run(&sandbox, "echo $$").await.1;
+    let numbers = &waiting[&sandbox.id.to_string()];
+    assert!(numbers.contains(&number.trim().to_owned()), "{number} is not of {numbers:?}");
     server.end().await;
 }
 

@@ -8,24 +8,20 @@ use rustix::{
     io::Errno,
 };
 
-use super::{hosts, image, paths, privileges, report, root};
+use super::{hosts, image, paths, privileges, read_command, report, root};
 use crate::{
     plan::{Broken, Step},
     sandbox::{ContainedPlan, RootPlan, SandboxPlan},
     socket::PacketSocket,
     supervisor::{Groups, Place, Stem, Supervision, join},
     sys,
-    wire::Report,
+    wire::{Command, Report},
 };
 
 /// The descriptors that come with a plan.
 type Fds = std::vec::IntoIter<OwnedFd>;
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CLOEXEC);
-
-/// A root that was put together and is stood on.
-#[derive(Debug)]
-pub(super) struct Furnished(());
 
 /// A process in the groups of a supervisor, with what it has there.
 #[derive(Debug)]
@@ -53,32 +49,21 @@ pub(super) fn settle(
     Ok(Settled { groups, stem })
 }
 
-/// Puts the root together and stands on it.
-pub(super) fn furnish(plan: &RootPlan, fds: Vec<OwnedFd>) -> Result<Furnished, Broken> {
-    build(plan, &mut fds.into_iter())
-}
-
 /// Makes the sandbox. When this returns it listens.
 pub(super) fn prepare(
     settled: Settled,
-    root: Option<Furnished>,
     plan: &SandboxPlan,
     fds: Vec<OwnedFd>,
 ) -> Result<Supervision, Report> {
     let mut fds = fds.into_iter();
-    let root = match (root, &plan.root) {
-        (Some(root), None) => Ok(root),
-        (None, Some(plan)) => build(plan, &mut fds),
-        (Some(_), Some(_)) | (None, None) => Err(Broken::at(Step::Plan)(Errno::BADMSG)),
-    };
-    let root = root.map_err(Report::Broken)?;
+    build(&plan.root, &mut fds).map_err(Report::Broken)?;
     name(plan).map_err(Report::Broken)?;
     let mounts = take(&mut fds, plan.mounts.len()).map_err(Report::Broken)?;
     let copies = take(&mut fds, plan.copies.len()).map_err(Report::Broken)?;
     let mounts = plan.mounts.iter().zip(mounts).collect();
     let copies = plan.copies.iter().zip(copies).collect();
     paths::bring_in(copies, mounts, plan.rights.identity).map_err(Report::NoPath)?;
-    begin(settled, &root, plan, &mut fds).map_err(Report::Broken)
+    begin(settled, plan, &mut fds).map_err(Report::Broken)
 }
 
 /// Makes a container the sandbox: whoever made it has given it root, network and limits. When this
@@ -112,8 +97,8 @@ fn take(fds: &mut Fds, count: usize) -> Result<Vec<OwnedFd>, Broken> {
     (0..count).map(|_| next(fds)).collect()
 }
 
-/// Puts everything in place that is not the caller's.
-fn build(plan: &RootPlan, fds: &mut Fds) -> Result<Furnished, Broken> {
+/// Puts everything in place that is not the caller's, and stands on it.
+fn build(plan: &RootPlan, fds: &mut Fds) -> Result<(), Broken> {
     let (root, files, layers) = (next(fds)?, next(fds)?, take(fds, plan.layers)?);
     rustix::process::umask(Mode::from_raw_mode(0o022));
     if layers.is_empty() {
@@ -121,8 +106,7 @@ fn build(plan: &RootPlan, fds: &mut Fds) -> Result<Furnished, Broken> {
     } else {
         image::build(&plan.masked, plan.identity, &root, &files, &layers)?;
     }
-    sys::net::bring_loopback_up().map_err(Broken::at(Step::Network))?;
-    Ok(Furnished(()))
+    sys::net::bring_loopback_up().map_err(Broken::at(Step::Network))
 }
 
 /// Says who it is, and who is beside it.
@@ -132,12 +116,7 @@ fn name(plan: &SandboxPlan) -> Result<(), Broken> {
 }
 
 /// Listens, and gives up what supervising does not take.
-fn begin(
-    settled: Settled,
-    _on: &Furnished,
-    plan: &SandboxPlan,
-    fds: &mut Fds,
-) -> Result<Supervision, Broken> {
+fn begin(settled: Settled, plan: &SandboxPlan, fds: &mut Fds) -> Result<Supervision, Broken> {
     let place = Place {
         sandbox: plan.sandbox.clone(),
         secret: plan.secret.clone(),
@@ -157,10 +136,16 @@ fn listen(place: Place, stem: Stem, socket: OwnedFd) -> Result<Supervision, Brok
     Ok(supervision)
 }
 
-/// Supervises until it is told to stop.
-pub(super) fn run(control: PacketSocket, mut supervision: Supervision) {
+/// Supervises until it is told to stop, from when the sandbox is somebody's.
+pub(super) fn run(control: PacketSocket, mut supervision: Supervision, waits: bool) {
     // Nobody needs the word if this fails; whoever comes next finds the socket.
     let _ = report(&control, &Report::Ready);
+    if waits {
+        supervision.have_bud();
+        if !matches!(read_command(&control), Ok((Command::Taken, _))) {
+            return;
+        }
+    }
     drop(control);
     // An error of the loop itself would leave commands that nobody waits for: with PID 1 they end.
     let _ = supervision.run();

@@ -159,8 +159,8 @@ impl Watch<'_> {
         match wire::decode(packet).or(Err(Errno::BADMSG))? {
             Command::Plan(_)
             | Command::Settle { .. }
-            | Command::Furnish(_)
             | Command::Sandbox(_)
+            | Command::Taken
             | Command::Contained(_) => Err(Errno::BADMSG),
             Command::Go { at_most, watch_memory } => {
                 self.memory = watch_memory.map(MemoryWatch::new);

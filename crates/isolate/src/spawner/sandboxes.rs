@@ -193,9 +193,10 @@ impl Spawner {
         let connection = fds.into_iter().next();
         let at_once = match order {
             SandboxOrder::Make(spec) => return self.begin_making(ticket, spec),
-            SandboxOrder::Prepare { sandbox, max_processes, disk } => {
-                return self.prepare_body(ticket, &sandbox, max_processes, disk);
+            SandboxOrder::Prepare { sandbox, max_processes } => {
+                return self.prepare_body(ticket, &sandbox, max_processes);
             }
+            SandboxOrder::PrepareWhole(spec) => return self.prepare_whole(ticket, spec),
             SandboxOrder::Grant { sandbox, with, paths } => {
                 return self.grant(ticket, sandbox, with, paths, connection);
             }

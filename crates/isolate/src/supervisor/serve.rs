@@ -393,7 +393,7 @@ impl Supervisor {
 
     /// Has the next command's process made while there is nothing better to do. Without one the next
     /// command waits for its own.
-    fn have_bud(&mut self) {
+    pub(super) fn have_bud(&mut self) {
         let is_time = self.bud_at.is_none_or(|at| at <= Instant::now());
         if is_time && self.wants_bud() {
             self.bud_at = None;

@@ -118,6 +118,7 @@ fn short(answer: &SandboxAnswer) -> &'static str {
     match answer {
         SandboxAnswer::Body { .. } => "body",
         SandboxAnswer::NoBody { .. } => "no body",
+        SandboxAnswer::Whole => "whole",
         SandboxAnswer::Done => "done",
         SandboxAnswer::Failed { broken: Broken { step: Step::Plan, errno: libc::EEXIST } } => {
             "there already"

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     StoreError,
     command::{BATCH, Command, Reply},
+    condition::Condition,
     failpoint,
     watch::Wakeups,
 };
@@ -96,6 +97,19 @@ impl Broken {
     }
 }
 
+/// Waits for what a record is kept with. Whoever waits for one that is not to be is told so here.
+async fn reply_if(condition: Option<Condition>, reply: Reply<()>) -> Option<Reply<()>> {
+    let Some(condition) = condition else { return Some(reply) };
+    match condition.until_met().await {
+        Ok(()) => Some(reply),
+        Err(error) => {
+            // A caller that has gone away needs no answer.
+            let _ = reply.send(Err(error));
+            None
+        }
+    }
+}
+
 impl Writer {
     pub(super) async fn connect(config: &Config, wakeups: Wakeups) -> Result<Self, StoreError> {
         let session = Session::connect(config).await?;
@@ -114,7 +128,8 @@ impl Writer {
             let (mut steps, mut replies, mut close) = (Vec::new(), Vec::new(), None);
             for command in commands.drain(..) {
                 match command {
-                    Command::CreateSandbox(creation, records, reply) => {
+                    Command::CreateSandbox(creation, records, condition, reply) => {
+                        let Some(reply) = reply_if(condition, reply).await else { continue };
                         steps.push(Step::Create(creation, records));
                         replies.push(reply);
                     }
@@ -126,7 +141,8 @@ impl Writer {
                         steps.push(Step::Change(transition));
                         replies.push(reply);
                     }
-                    Command::Bind(binding, reply) => {
+                    Command::Bind(binding, condition, reply) => {
+                        let Some(reply) = reply_if(condition, reply).await else { continue };
                         steps.push(Step::Bind(binding));
                         replies.push(reply);
                     }

@@ -6,6 +6,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
 use crate::{
     StoreError,
     audit::{Link, PAGE, Part, Record, Row},
+    condition::Condition,
     failpoint,
 };
 
@@ -16,12 +17,24 @@ pub(super) fn recorded<T>(
     entries: &[Entry],
     act: impl FnOnce() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    if entries.is_empty() {
+    recorded_if(connection, entries, None, act)
+}
+
+/// Does the same, if this is true when all else is done.
+pub(super) fn recorded_if<T>(
+    connection: &Connection,
+    entries: &[Entry],
+    condition: Option<Condition>,
+    act: impl FnOnce() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    if entries.is_empty() && condition.is_none() {
         return act();
     }
     // What a step back needs is kept in memory: to make a file for it would take longer than the step.
     connection.prepare_cached("SAVEPOINT recorded")?.execute(())?;
-    let done = act().and_then(|value| append(connection, entries).map(|()| value));
+    let done = act()
+        .and_then(|value| append(connection, entries).map(|()| value))
+        .and_then(|value| condition.map_or(Ok(()), Condition::wait).map(|()| value));
     if done.is_err() {
         connection.prepare_cached("ROLLBACK TO recorded")?.execute(())?;
     }
@@ -30,6 +43,9 @@ pub(super) fn recorded<T>(
 }
 
 fn append(connection: &Connection, entries: &[Entry]) -> Result<(), StoreError> {
+    if entries.is_empty() {
+        return Ok(());
+    }
     let unavailable = |report| StoreError::Audit { report };
     failpoint::pass("b.audit_append").map_err(unavailable)?;
     insert(connection, entries).map_err(|error| match error {

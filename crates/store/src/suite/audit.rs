@@ -2,7 +2,7 @@
 
 use std::{env, process::Command};
 
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, join_all, join3};
 use model::{
     audit::{Action, Entry, Outcome},
     transition::Observation,
@@ -10,7 +10,7 @@ use model::{
 
 use super::{Place, advance, at, create, creation, keys::key};
 use crate::{
-    Store, StoreError,
+    Condition, Store, StoreError,
     audit::{Chain, Link, Order, PAGE, Part},
     keys::Revocation,
 };
@@ -95,6 +95,29 @@ pub(super) async fn what_is_done_is_recorded_with_it_or_not_at_all(place: Place)
     let refused = store.create_sandbox_recorded(creation(1).0, entry(6)).await;
     assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
     assert_eq!(requests(&store).await, [1, 3, 5]);
+}
+
+/// Nothing is kept of what was to be kept with something that did not come true, and all of what was written
+/// together with it.
+pub(super) async fn what_is_kept_on_a_condition_is_kept_if_it_is_met(place: Place) {
+    let store = place.open().await;
+    let (met, condition) = Condition::new();
+    let unmet = store.create_sandbox_if(creation(1).0, vec![entry(1)], Some(condition));
+    let other = store.create_sandbox_recorded(creation(2).0, entry(2));
+    let (unmet, other, ()) = join3(unmet, other, async { drop(met) }).await;
+    assert!(matches!(unmet, Err(StoreError::Unmet)), "{unmet:?}");
+    other.unwrap();
+    let (met, condition) = Condition::new();
+    let kept = store.create_sandbox_if(creation(1).0, vec![entry(3)], Some(condition));
+    let (kept, ()) = join(kept, async { met.now() }).await;
+    kept.unwrap();
+    let (met, condition) = Condition::new();
+    let bare = store.create_sandbox_if(creation(3).0, Vec::new(), Some(condition));
+    let (bare, ()) = join(bare, async { drop(met) }).await;
+    assert!(matches!(bare, Err(StoreError::Unmet)), "{bare:?}");
+    assert_eq!(requests(&store).await, [2, 3]);
+    let (_, third) = creation(3);
+    assert_eq!(store.sandbox(&third.id).await.unwrap(), None);
 }
 
 /// Three daemons, whose records are in one chain however they come together.

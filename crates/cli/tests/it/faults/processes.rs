@@ -155,3 +155,35 @@ fn f02_files_are_there_after_a_server_was_killed_over_a_resume() {
     }
     assert_eq!(ground.ask(&["rm", "demo"]).code, Some(0));
 }
+
+/// F02: a server that dies while it gives a sandbox what was made in advance has either not accepted it, or
+/// the next one makes it as it was accepted.
+#[test]
+fn f02_what_was_made_in_advance_is_a_sandboxs_or_is_made_anew() {
+    let mut ground = Ground::new();
+    for (place, times) in [("c.made_early", 1), ("c.plan_sent", 2), ("c.dirs", 1)] {
+        for round in 0..times {
+            let mut dying = ringfence(&[]);
+            dying.env("RF_FAILPOINT", place);
+            ground.start_by(dying);
+            ground.until_stocked();
+            let name = format!("demo-{}-{round}", place.trim_start_matches("c.").replace('_', "-"));
+            assert!(!ground.patiently(&["create", "--image", "host", "--name", &name]), "{place}");
+            ground.kill_rest();
+            ground.start();
+            let is_accepted = ground.ask(&["events", &name, "--json"]).code == Some(0);
+            if !is_accepted {
+                ground.create(&name);
+            }
+            ground.until_ready(&name);
+            // When this is over it has a folder for output, if it is made anew.
+            let told = || ground.ask(&["events", &name, "--json"]).out;
+            let said = ground.shell(&name, "true");
+            assert_eq!(said.code, Some(0), "{place} {said:?}\n{}\n{}", told(), ground.log());
+            let said = ground.shell(&name, "echo here");
+            assert_eq!(said.out, "here\n", "{place} {said:?}\n{}\n{}", told(), ground.log());
+            assert_eq!(ground.ask(&["rm", &name]).code, Some(0));
+            ground.stop();
+        }
+    }
+}

@@ -9,7 +9,7 @@ use bollard::models::{
 use model::{ids::NodeId, sandbox::Sandbox, spec::Resources};
 
 use super::door::{DOOR, INIT};
-use crate::sandboxes::Defaults;
+use crate::sandboxes::{Defaults, machine::HOSTNAME};
 
 /// The label that says which sandbox a container is of.
 pub(super) const SANDBOX: &str = "dev.ringfence.sandbox";
@@ -50,7 +50,7 @@ pub(super) fn body(
     Some(ContainerCreateBody {
         // What it was made of is noted by its digest; the name may lead elsewhere by now.
         image: Some(image.id.clone()),
-        hostname: Some("sandbox".to_owned()),
+        hostname: Some(HOSTNAME.to_owned()),
         user: Some("0:0".to_owned()),
         working_dir: Some("/".to_owned()),
         entrypoint: Some(vec![format!("{MEETING}/{INIT}"), format!("{MEETING}/{DOOR}")]),

@@ -14,7 +14,6 @@ use rustix::{
 use super::{Sandboxes, files, identity::Marks};
 use crate::{
     cgroup::Lasting,
-    disk::DiskLimit,
     failpoint,
     identity::{disk_map, map_ids, sandbox_map},
     plan::{Broken, Identity, Rights, Rlimits, Step},
@@ -34,9 +33,19 @@ pub(super) struct Body {
     users: Option<OwnedFd>,
     /// Made in advance.
     pub(super) parts: Option<files::Parts>,
-    /// The limit of the files that its root stands on, if it has one.
-    pub(super) furnished: Option<DiskLimit>,
+    /// The sandbox that it is in all but its being taken, if it is one.
+    pub(super) whole: Option<Whole>,
 }
+
+/// A sandbox that nobody has asked for yet.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) spec: BodySpec,
+    group_files: GroupFiles,
+}
+
+/// What the daemon may read and write of a sandbox's groups.
+type GroupFiles = Vec<(CgroupFile, OwnedFd)>;
 
 /// What a sandbox has while it is being made. Given back if that does not work.
 #[derive(Debug)]
@@ -49,6 +58,18 @@ impl Body {
     /// Who its folder belongs to.
     pub(super) fn owners(&self, daemon: Option<u32>) -> files::Owners {
         files::Owners { supervisor: self.made.block, daemon }
+    }
+
+    /// Returns another hold of the socket that it says on whether it is ready.
+    pub(super) fn control(&self) -> Result<OwnedFd, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(&self.control, 0)
+    }
+
+    /// Limits what is in its groups.
+    fn limit(&self, spec: &BodySpec) -> Result<GroupFiles, Broken> {
+        let Some(groups) = &self.made.groups else { return Ok(Vec::new()) };
+        let limited = groups.limit_processes(spec.max_processes);
+        limited.and_then(|()| groups.files()).map_err(Broken::at(Step::Cgroup))
     }
 }
 
@@ -66,7 +87,10 @@ impl Spawner {
             Some(body) => body,
             None => self.fork_body(&spec.sandbox, spec.max_processes, spec.beside.as_deref())?,
         };
-        let files = self.hand_over(spec, &mut body, files, brought)?;
+        let files = match body.whole.take() {
+            Some(whole) => self.take_whole(whole, &body)?,
+            None => self.hand_over(spec, &mut body, files, brought)?,
+        };
         let (cgroup, files): (Vec<_>, Vec<_>) = files.into_iter().unzip();
         let fds = [body.control.into_fd()].into_iter().chain(files).collect();
         Ok((SandboxAnswer::Body { cgroup }, fds))
@@ -92,7 +116,7 @@ impl Spawner {
                 let places = made.groups.as_ref().map(|groups| groups.places().clone());
                 self.add_sandbox(name, pidfd, places, made.block)
                     .map_err(|_unwatched| at(Errno::NOSPC))?;
-                Ok(Body { made, control, users, parts: None, furnished: None })
+                Ok(Body { made, control, users, parts: None, whole: None })
             }
             Err(broken) => {
                 if let Some(sandboxes) = &mut self.sandboxes {
@@ -140,17 +164,17 @@ impl Spawner {
         }
     }
 
-    /// Makes a body that of a sandbox: gives it its folder and its plan. Returns what the daemon may
-    /// read and write of its groups.
+    /// Makes a body that of a sandbox: gives it its folder and its plan.
     fn hand_over(
         &self,
         spec: &BodySpec,
         body: &mut Body,
         files: Option<&OwnedFd>,
         brought: Brought,
-    ) -> Result<Vec<(CgroupFile, OwnedFd)>, Broken> {
+    ) -> Result<GroupFiles, Broken> {
         let at = Broken::at(Step::Plan);
         let sandboxes = self.sandboxes.as_ref().ok_or_else(|| at(Errno::NOSYS))?;
+        let files = files.ok_or_else(|| at(Errno::BADF))?;
         let writable = Broken::at(Step::Writable);
         let owners = body.owners(sandboxes.daemon);
         let (folder, name) = (&sandboxes.folder, &spec.sandbox);
@@ -165,14 +189,38 @@ impl Spawner {
         if let Some(block) = body.made.block {
             brought.map_owner(block).map_err(Broken::at(Step::HostPath))?;
         }
-        self.send_sandbox_plan(spec, body, &parts, files, brought).map_err(at)?;
+        self.send_sandbox_plan(spec, body, &parts, files, brought, false).map_err(at)?;
         failpoint::pass("c.plan_sent");
         // It is at work already; nobody starts a command before this is answered.
-        let group_files = body.made.groups.as_ref().map_or(Ok(Vec::new()), |groups| {
-            groups.limit_processes(spec.max_processes)?;
-            groups.files()
-        });
-        group_files.map_err(Broken::at(Step::Cgroup))
+        body.limit(spec)
+    }
+
+    /// Makes a body that waits the sandbox that it may be asked for as, over these files.
+    pub(super) fn make_whole(
+        &self,
+        spec: BodySpec,
+        body: &Body,
+        files: &OwnedFd,
+    ) -> Result<Whole, Broken> {
+        let at = Broken::at(Step::Writable);
+        let parts = body.parts.as_ref().ok_or_else(|| at(Errno::NOENT))?;
+        self.send_sandbox_plan(&spec, body, parts, files, Brought::default(), true).map_err(at)?;
+        let group_files = body.limit(&spec)?;
+        Ok(Whole { spec, group_files })
+    }
+
+    /// Makes what waits as a sandbox one.
+    fn take_whole(&self, whole: Whole, body: &Body) -> Result<GroupFiles, Broken> {
+        let at = Broken::at(Step::Plan);
+        let sandboxes = self.sandboxes.as_ref().ok_or_else(|| at(Errno::NOSYS))?;
+        let packet = wire::encode(&Command::Taken).or(Err(at(Errno::BADMSG)))?;
+        body.control.send(&packet, &[], SendFlags::DONTWAIT).map_err(at)?;
+        failpoint::pass("c.plan_sent");
+        // In this order: what has the folder of a sandbox outlives the server.
+        let taken = sandboxes.folder.take_waiting(&whole.spec.sandbox);
+        taken.map_err(Broken::at(Step::Writable))?;
+        failpoint::pass("c.dirs");
+        Ok(whole.group_files)
     }
 
     fn send_sandbox_plan(
@@ -180,8 +228,9 @@ impl Spawner {
         spec: &BodySpec,
         body: &Body,
         parts: &files::Parts,
-        files: Option<&OwnedFd>,
+        files: &OwnedFd,
         brought: Brought,
+        waits: bool,
     ) -> Result<(), Errno> {
         let sandboxes = self.sandboxes.as_ref().ok_or(Errno::NOSYS)?;
         let layers = match spec.image {
@@ -190,20 +239,19 @@ impl Spawner {
                 sandboxes.open_layers(&spec.image, body.users.as_ref())?
             }
         };
-        let (root, standing_on) = match files {
-            Some(files) => {
-                let (plan, tree) = self.plan_root(body, files, layers.len())?;
-                (Some(plan), Some((tree, files)))
-            }
-            None => (None, None),
-        };
+        give_to(files, body.users.as_ref())?;
+        let tree = self.template.clone_tree()?;
         let (mounts, mounted): (Vec<_>, Vec<_>) = brought.mounts.into_iter().unzip();
         let (copies, copied): (Vec<_>, Vec<_>) = brought.copies.into_iter().unzip();
         let plan = SandboxPlan {
             sandbox: spec.sandbox.clone(),
             secret: spec.secret.clone(),
             hostname: spec.hostname.clone(),
-            root,
+            root: RootPlan {
+                masked: make::masked(),
+                identity: self.identity(),
+                layers: layers.len(),
+            },
             hosts: spec.hosts.clone(),
             rights: Rights {
                 limits: Rlimits {
@@ -216,9 +264,10 @@ impl Spawner {
             filter: sandboxes.filter.clone(),
             mounts,
             copies,
+            waits,
         };
-        let standing_on = standing_on.iter().flat_map(|(tree, files)| [tree, *files]);
-        let fds: Vec<BorrowedFd<'_>> = standing_on
+        let fds: Vec<BorrowedFd<'_>> = [&tree, files]
+            .into_iter()
             .chain(&layers)
             .chain(&mounted)
             .chain(&copied)
@@ -227,28 +276,6 @@ impl Spawner {
             .collect();
         let packet = wire::encode(&Command::Sandbox(Box::new(plan))).or(Err(Errno::BADMSG))?;
         body.control.send(&packet, &fds, SendFlags::DONTWAIT)
-    }
-}
-
-impl Spawner {
-    /// Says what a root over these files is put together from, and returns the tree of the host's
-    /// image for it.
-    fn plan_root(
-        &self,
-        body: &Body,
-        files: &OwnedFd,
-        layers: usize,
-    ) -> Result<(RootPlan, OwnedFd), Errno> {
-        give_to(files, body.users.as_ref())?;
-        let plan = RootPlan { masked: make::masked(), identity: self.identity(), layers };
-        Ok((plan, self.template.clone_tree()?))
-    }
-
-    /// Has a body that waits put its root together, over these files.
-    pub(super) fn furnish(&self, body: &Body, files: &OwnedFd) -> Result<(), Errno> {
-        let (plan, tree) = self.plan_root(body, files, 0)?;
-        let packet = wire::encode(&Command::Furnish(plan)).or(Err(Errno::BADMSG))?;
-        body.control.send(&packet, &[tree.as_fd(), files.as_fd()], SendFlags::DONTWAIT)
     }
 }
 

@@ -11,11 +11,11 @@ use rustix::{
 
 use super::{Sandboxes, Then, kill, make::detached, waiting::provide};
 use crate::{
-    disk::{DiskLimit, VolumeName},
+    disk::VolumeName,
     failpoint,
     init::exit_of,
     plan::{Broken, Exit, Identity, Step},
-    sandbox::{BodySpec, HostPaths, Image, SandboxAnswer, SandboxOrder, is_good_name, sandbox_of},
+    sandbox::{BodySpec, HostPaths, SandboxAnswer, SandboxOrder, is_good_name, sandbox_of},
     spawner::{
         Spawner,
         paths::Brought,
@@ -38,8 +38,8 @@ pub(super) struct UnderWay {
 
 #[derive(Debug)]
 pub(super) enum What {
-    /// Files are being made for a body that waits for its sandbox.
-    Preparing(DiskLimit),
+    /// Files are being made for a sandbox that nobody has asked for yet.
+    Preparing(Box<BodySpec>),
     /// What waited for it is being removed. Nobody has ordered that.
     Clearing,
     /// Its files are being made or found.
@@ -85,9 +85,9 @@ impl Sandboxes {
             return Err(at(Errno::EXIST));
         }
         let at = Broken::at(Step::Writable);
-        if let Some(limit) = self.waiting.get(&spec.sandbox).and_then(|body| body.furnished) {
-            let fits = spec.image == Image::Host && spec.disk == limit;
-            return if fits { Ok(Begin::With(None)) } else { Err(at(Errno::INVAL)) };
+        let waiting = self.waiting.get(&spec.sandbox);
+        if let Some(whole) = waiting.and_then(|body| body.whole.as_ref()) {
+            return if whole.spec == *spec { Ok(Begin::With(None)) } else { Err(at(Errno::INVAL)) };
         }
         self.folder.begin(&spec.sandbox).map_err(&at)?;
         if let Some(old) = self.folder.old_files(&spec.sandbox).map_err(&at)? {
@@ -101,7 +101,7 @@ impl Sandboxes {
 
 /// How the making of a sandbox begins.
 enum Begin {
-    /// With these files, or those that its body stands on.
+    /// With these files, or those that it stands on already.
     With(Option<OwnedFd>),
     After(Wish),
 }
@@ -212,9 +212,9 @@ impl Spawner {
                 failpoint::pass("d.volume_removed");
                 self.remove_folder(name);
             }
-            (granted, Some((_, What::Preparing(limit)))) => {
-                let limit = *limit;
-                self.prepared(name, limit, granted.ok());
+            (granted, Some((_, What::Preparing(spec)))) => {
+                let spec = spec.clone();
+                self.prepared(*spec, granted.ok());
             }
             (granted, Some((_, What::Clearing))) => self.cleared(name, granted.is_ok()),
             (Ok(Granted::Files(files)), Some((ticket, What::Making(spec)))) => {
@@ -235,9 +235,13 @@ impl Spawner {
 
     /// Answers the order that is under way, and carries out those that were put off.
     pub(super) fn settle(&mut self, name: &str, answer: SandboxAnswer) {
+        self.settle_with(name, answer, Vec::new());
+    }
+
+    pub(super) fn settle_with(&mut self, name: &str, answer: SandboxAnswer, fds: Vec<OwnedFd>) {
         let under_way = self.sandboxes.as_ref().and_then(|all| all.under_way.get(name));
         if let Some(ticket) = under_way.map(|under_way| under_way.ticket) {
-            self.answer_about_sandbox(ticket, answer);
+            self.answer(ticket, Ok((answer, fds)));
         }
         self.go_on(name);
     }

@@ -2,8 +2,9 @@
 //!
 //! To put a process into new namespaces and into its control groups takes longer than all else that
 //! the making of a sandbox takes, and is the same for every sandbox but for its name. So it is done before
-//! anybody asks, for a name that the next sandbox gets. So are the files and the root of a sandbox of
-//! the host's image with the usual limit, where files are promised to nobody.
+//! anybody asks, for a name that the next sandbox gets. Where files are promised to nobody, a sandbox of the
+//! usual kind is made as a whole: it has its files, its root and its first command's process, its
+//! supervisor listens and has given up its rights. To make it somebody's is one word.
 
 use std::os::fd::OwnedFd;
 
@@ -21,7 +22,7 @@ use crate::{
     cgroup::Cgroups,
     disk::{DiskLimit, VolumeName},
     plan::{Broken, Identity, Step},
-    sandbox::{Image, SandboxAnswer, is_good_name, sandbox_of},
+    sandbox::{BodySpec, HostPaths, Image, SandboxAnswer, is_good_name, sandbox_of},
     spawner::{
         IdRange, Spawner,
         volumes::{
@@ -47,30 +48,39 @@ pub(super) fn provide(
     Wish::Provide(Provision { name, limit, had_files, image, on_disk })
 }
 
+/// Whether all that a sandbox has is its own.
+fn is_plain(spec: &BodySpec) -> bool {
+    spec.image == Image::Host && spec.paths == HostPaths::None && spec.beside.is_none()
+}
+
 /// How many may wait. The daemon wants no more.
 const MOST: usize = 32;
 
 impl Spawner {
     /// Starts a body for a sandbox of this name, which nobody has asked for yet. It is answered when it
     /// has what it gets.
-    pub(super) fn prepare_body(
-        &mut self,
-        ticket: u64,
-        name: &str,
-        max_processes: u32,
-        disk: Option<DiskLimit>,
-    ) {
-        if let Err(broken) = self.begin_waiting(name, max_processes) {
+    pub(super) fn prepare_body(&mut self, ticket: u64, name: &str, max_processes: u32) {
+        match self.begin_waiting(name, max_processes) {
+            Ok(()) => self.answer_about_sandbox(ticket, SandboxAnswer::Done),
+            Err(broken) => self.refuse_about_sandbox(ticket, broken),
+        }
+    }
+
+    /// Starts such a body, and has it become the whole sandbox, if that takes nothing from others.
+    pub(super) fn prepare_whole(&mut self, ticket: u64, spec: Box<BodySpec>) {
+        let volume = volume_of(&spec.sandbox).filter(|_| self.shares_volumes() && is_plain(&spec));
+        let Some(volume) = volume else {
+            return self.prepare_body(ticket, &spec.sandbox, spec.max_processes);
+        };
+        if let Err(broken) = self.begin_waiting(&spec.sandbox, spec.max_processes) {
             return self.refuse_about_sandbox(ticket, broken);
         }
-        let disk = disk.filter(|_| self.shares_volumes());
-        let Some((volume, disk)) = volume_of(name).zip(disk) else {
-            return self.answer_about_sandbox(ticket, SandboxAnswer::Done);
-        };
+        let wish = provide(volume, spec.disk, Image::Host, false, self.identity());
         if let Some(sandboxes) = &mut self.sandboxes {
-            sandboxes.begin(name, ticket, What::Preparing(disk));
+            let name = spec.sandbox.clone();
+            sandboxes.begin(&name, ticket, What::Preparing(spec));
         }
-        self.wish(provide(volume, disk, Image::Host, false, self.identity()));
+        self.wish(wish);
     }
 
     fn begin_waiting(&mut self, name: &str, max_processes: u32) -> Result<(), Broken> {
@@ -95,39 +105,44 @@ impl Spawner {
 
     /// The files of a body that waits are there, or will not be: then its sandbox gets others, or is
     /// told why not.
-    pub(super) fn prepared(&mut self, name: &str, limit: DiskLimit, granted: Option<Granted>) {
-        let furnished = match granted {
-            Some(Granted::Files(files)) => self.furnish_waiting(name, limit, &files),
-            Some(Granted::Removed) | None => Ok(()),
+    pub(super) fn prepared(&mut self, spec: BodySpec, granted: Option<Granted>) {
+        let name = spec.sandbox.clone();
+        let made = match granted {
+            Some(Granted::Files(files)) => self.complete(spec, &files).map(Some),
+            Some(Granted::Removed) | None => Ok(None),
         };
-        match furnished {
-            Ok(()) => self.settle(name, SandboxAnswer::Done),
+        match made {
+            Ok(Some(control)) => self.settle_with(&name, SandboxAnswer::Whole, vec![control]),
+            Ok(None) => self.settle(&name, SandboxAnswer::Done),
             Err(broken) => {
-                self.settle(name, SandboxAnswer::Failed { broken });
-                self.clear_files(name);
+                self.settle(&name, SandboxAnswer::Failed { broken });
+                self.clear_files(&name);
             }
         }
     }
 
-    /// Gives a body that waits a root. One that cannot have it has ended, or does so now.
-    fn furnish_waiting(
-        &mut self,
-        name: &str,
-        limit: DiskLimit,
-        files: &OwnedFd,
-    ) -> Result<(), Broken> {
+    /// Makes a body that waits a whole sandbox, and returns where it will say that it is. One that cannot
+    /// be has ended, or does so now.
+    fn complete(&mut self, spec: BodySpec, files: &OwnedFd) -> Result<OwnedFd, Broken> {
         let at = Broken::at(Step::Fork);
-        let body = self.sandboxes.as_ref().and_then(|all| all.waiting.get(name));
-        let furnished = self.furnish(body.ok_or_else(|| at(Errno::SRCH))?, files);
+        let name = spec.sandbox.clone();
+        let body = self.sandboxes.as_ref().and_then(|all| all.waiting.get(&name));
+        let body = body.ok_or_else(|| at(Errno::SRCH))?;
+        let control = body.control().map_err(&at);
+        let made = self.make_whole(spec, body, files).and_then(|whole| Ok((whole, control?)));
         let sandboxes = self.sandboxes.as_mut().ok_or_else(|| at(Errno::NOSYS))?;
-        if let Err(errno) = furnished {
-            sandboxes.living.get(name).into_iter().for_each(|living| kill(name, living));
-            return Err(Broken::at(Step::Writable)(errno));
+        match made {
+            Ok((whole, control)) => {
+                if let Some(body) = sandboxes.waiting.get_mut(&name) {
+                    body.whole = Some(whole);
+                }
+                Ok(control)
+            }
+            Err(broken) => {
+                sandboxes.living.get(&name).into_iter().for_each(|living| kill(&name, living));
+                Err(broken)
+            }
         }
-        if let Some(body) = sandboxes.waiting.get_mut(name) {
-            body.furnished = Some(limit);
-        }
-        Ok(())
     }
 
     /// Removes what a killed server has left of a body that waited. One that was about to be that of a
