@@ -56,7 +56,7 @@ impl Ground {
         let mut stream = TcpStream::connect(self.daemon().address).await.unwrap();
         let (body, token) = (body.to_string(), &self.token);
         let request = format!(
-            "POST /dp/{}{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\
+            "POST /dp/{}{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
             self.id,
             body.len()
