@@ -102,12 +102,22 @@ impl Wire {
         path: &str,
         token: Option<&str>,
     ) -> Self {
+        let bearer = token.map(|token| ("authorization", format!("Bearer {token}")));
+        Self::open_with(daemon, id, path, bearer).await
+    }
+
+    /// Opens one with such a header, if any.
+    pub(crate) async fn open_with(
+        daemon: &Daemon,
+        id: &SandboxId,
+        path: &str,
+        header: Option<(&'static str, String)>,
+    ) -> Self {
         let stream = TcpStream::connect(daemon.address).await.unwrap();
         let url = format!("ws://{}/dp/{id}{path}", daemon.address);
         let mut request = url.into_client_request().unwrap();
-        if let Some(token) = token {
-            let bearer = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
-            request.headers_mut().insert("authorization", bearer);
+        if let Some((name, value)) = header {
+            request.headers_mut().insert(name, HeaderValue::from_str(&value).unwrap());
         }
         Self(client_async(request, stream).await.unwrap().0)
     }

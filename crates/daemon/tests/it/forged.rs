@@ -1,6 +1,7 @@
 //! J01 to J14: tokens that are none, at the real routes. Most are signed with the right key, so that
 //! nothing but what they say is wrong with them.
 
+use api::agbox::v1;
 use aws_lc_rs::{
     hkdf::{HKDF_SHA256, Salt},
     hmac::{self, HMAC_SHA256},
@@ -12,8 +13,10 @@ use model::{
     ids::SandboxId,
 };
 use serde_json::{Value, json};
+use tonic::Code;
 
 use crate::{
+    caller::Connection,
     ends::{access, mint, rotate},
     exec::{Ground, Wire, ready},
     oauth::post,
@@ -313,4 +316,43 @@ async fn j14_this_machine_is_not_limited_and_believes_nobody() {
         let headers = [("X-Api-Key", "rf_wrong"), ("X-Forwarded-For", "203.0.113.1")];
         assert_eq!(daemon.ask("GET", "/v1/admin/keys", &headers, "").await.status, 401);
     }
+}
+
+/// J14: so are calls of gRPC, and tokens in the first frame of a WebSocket.
+#[tokio::test]
+async fn j14_calls_and_frames_are_counted_as_requests_are() {
+    let settings = Settings { is_behind_proxy: true, wrong_per_peer: 1, ..settings() };
+    let sandboxed = Sandboxed::start_with(None, settings).await;
+    let daemon = sandboxed.daemon();
+    let call = async |key: &str| {
+        let metadata = [("x-api-key", key), ("x-forwarded-for", "203.0.113.1")];
+        let connection = Connection::tcp(daemon.address, &metadata).await;
+        let answer = connection.client().ping(v1::PingRequest {}).await;
+        answer.map_or_else(|status| status.code(), |_| Code::Ok)
+    };
+    let limited = loop {
+        let code = call("rf_wrong").await;
+        if code != Code::Unauthenticated {
+            break code;
+        }
+    };
+    assert_eq!(limited, Code::ResourceExhausted);
+    assert_eq!(call(&daemon.key).await, Code::Ok);
+    let id = ready(&sandboxed).await;
+    let [good, _] = mint(daemon, &id, "ada", "jwt").await;
+    let forged = format!("{}.{}", good.rsplit_once('.').unwrap().0, "A".repeat(43));
+    let show = async |token: &str| {
+        let peer = Some(("x-forwarded-for", "203.0.113.2".to_owned()));
+        let mut wire = Wire::open_with(daemon, &id, "/v1/exec/ws", peer).await;
+        wire.send(json!({"type": "auth", "token": token})).await;
+        wire
+    };
+    let limited = loop {
+        let code = show(&forged).await.closed().await;
+        if code != Some(4401) {
+            break code;
+        }
+    };
+    assert_eq!(limited, Some(4429));
+    show(&good).await.until("auth_ok").await;
 }
