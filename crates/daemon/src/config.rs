@@ -349,6 +349,9 @@ impl Config {
                 return refuse(format!("\"{origin}\" must start with http:// or https://"));
             }
         }
+        if let Some(url) = self.public_url.as_ref().filter(|url| Host::of_url(url).is_none()) {
+            return refuse(format!("public_url = \"{url}\" names no host that requests can name"));
+        }
         if let Some(host) = self.allowed_hosts.iter().find(|host| Host::read(host).is_none()) {
             return refuse(format!(
                 "allowed_hosts: \"{host}\" is no host; write it as requests do, such as \

@@ -96,7 +96,7 @@ impl Host {
     }
 
     /// Reads the host of a URL, and the port that it stands for if it names none.
-    fn of_url(url: &str) -> Option<Self> {
+    pub(crate) fn of_url(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
         let host = Self::read(rest.split('/').next()?)?;
         let usual = if scheme.eq_ignore_ascii_case("https") { 443 } else { 80 };
