@@ -39,7 +39,7 @@ pub(crate) async fn measure(name: &str, server: &Server) -> anyhow::Result<Vec<R
     let path = format!("{base}/files/workspace/large");
     let head = |method: &str, more: &str| {
         format!(
-            "{method} {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {token}\r\n{more}\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{more}\r\n"
         )
     };
     let mut upload = Row::new(&format!("{name}, upload"), "dd conv=fsync in the sandbox", BAR);

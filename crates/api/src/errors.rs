@@ -105,6 +105,8 @@ pub enum ErrorCode {
     RateLimited,
     /// The contract has it, and this server does not yet.
     NotImplemented,
+    /// The request is for another host than this server.
+    MisdirectedRequest,
 }
 
 /// Whether the same request may succeed later.
@@ -116,7 +118,7 @@ pub enum Retry {
 
 impl ErrorCode {
     /// Every code, in the order of the table.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 47] = [
         Self::Timeout,
         Self::Oom,
         Self::OutputLimit,
@@ -163,6 +165,7 @@ impl ErrorCode {
         Self::IdempotencyInFlight,
         Self::RateLimited,
         Self::NotImplemented,
+        Self::MisdirectedRequest,
     ];
 
     /// Returns wire name, HTTP status and whether to try again: the whole table.
@@ -214,6 +217,7 @@ impl ErrorCode {
             Self::IdempotencyInFlight => ("IDEMPOTENCY_IN_FLIGHT", 409, Retry::Later),
             Self::RateLimited => ("RATE_LIMITED", 429, Retry::Later),
             Self::NotImplemented => ("NOT_IMPLEMENTED", 501, Retry::Never),
+            Self::MisdirectedRequest => ("MISDIRECTED_REQUEST", 421, Retry::Never),
         }
     }
 

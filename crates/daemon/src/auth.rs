@@ -29,7 +29,7 @@ use store::{
 use tokio::sync::watch;
 
 use crate::{
-    audit, clock,
+    audit, clock, guesses,
     http::{App, problem::ApiError},
     keys::{NewKey, Secret},
 };
@@ -184,7 +184,11 @@ impl Keyring {
     pub(crate) fn holder(&self, secret: &str) -> Result<Caller, &'static str> {
         let hash = Secret::hash_of(secret);
         let valid = self.inner.valid.read().unwrap_or_else(PoisonError::into_inner);
-        let holder = valid.get(&hash).ok_or("the API key is not valid")?;
+        let Some(holder) = valid.get(&hash) else {
+            guesses::note_wrong();
+            return Err("the API key is not valid");
+        };
+        guesses::note_good();
         Ok(Caller(Arc::clone(holder)))
     }
 

@@ -26,7 +26,7 @@ pub use policy::{PolicyConfig, QuotasConfig, RoleConfig, RolesConfig};
 pub use providers::{DockerConfig, ProvidersConfig};
 pub use sandboxes::SandboxesConfig;
 
-use crate::{dataplane::previews, serve::Settings};
+use crate::{dataplane::previews, http::hosts::Host, serve::Settings};
 
 /// Everything that can be set. Unknown names are refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,9 @@ pub struct Config {
     pub behind_proxy: bool,
     /// Origins of web pages that may connect, besides the server's own.
     pub allowed_origins: Vec<String>,
+    /// Names, with or without a port, that requests may be for besides those that are the server's
+    /// own anyway.
+    pub allowed_hosts: Vec<String>,
     /// How long executions may go on after a stop was asked for.
     #[serde(with = "units::duration")]
     pub drain: Duration,
@@ -93,6 +96,8 @@ pub enum LogFormat {
 pub struct Connections {
     pub max: usize,
     pub max_per_peer: usize,
+    /// Wrong keys and tokens that one address may show in a second.
+    pub wrong_per_peer: u32,
 }
 
 /// TLS on the main port: both, or neither.
@@ -219,6 +224,7 @@ impl Default for Config {
             behind_proxy: false,
             tls: TlsConfig::default(),
             allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
             drain: settings.drain,
             allow_soft_limits: false,
             freshness: Freshness::default(),
@@ -248,7 +254,11 @@ impl Default for Log {
 impl Default for Connections {
     fn default() -> Self {
         let settings = Settings::default();
-        Self { max: settings.max_connections, max_per_peer: settings.max_connections_per_peer }
+        Self {
+            max: settings.max_connections,
+            max_per_peer: settings.max_connections_per_peer,
+            wrong_per_peer: settings.wrong_per_peer,
+        }
     }
 }
 
@@ -316,6 +326,9 @@ impl Config {
         if self.connections.max == 0 || self.executions.running == 0 {
             return refuse("connections.max and executions.running must be at least 1".into());
         }
+        if self.connections.wrong_per_peer == 0 {
+            return refuse("connections.wrong_per_peer must be at least 1".into());
+        }
         if self.executions.held < MIN_HELD {
             return refuse(format!("executions.held must be at least {MIN_HELD}"));
         }
@@ -335,6 +348,15 @@ impl Config {
             if !origin.starts_with("http://") && !origin.starts_with("https://") {
                 return refuse(format!("\"{origin}\" must start with http:// or https://"));
             }
+        }
+        if let Some(url) = self.public_url.as_ref().filter(|url| Host::of_url(url).is_none()) {
+            return refuse(format!("public_url = \"{url}\" names no host that requests can name"));
+        }
+        if let Some(host) = self.allowed_hosts.iter().find(|host| Host::read(host).is_none()) {
+            return refuse(format!(
+                "allowed_hosts: \"{host}\" is no host; write it as requests do, such as \
+                 \"sandboxes.example.com\" or \"localhost:8000\""
+            ));
         }
         if let Some(url) = &self.previews.url
             && !previews::is_domain(url)
@@ -361,11 +383,14 @@ impl Config {
     pub fn settings(&self) -> Settings {
         Settings {
             allowed_origins: self.allowed_origins.clone(),
+            allowed_hosts: self.allowed_hosts.clone(),
             public_url: self.public_url.clone(),
             grace: self.executions.disconnect_grace,
             drain: self.drain,
             max_connections: self.connections.max,
             max_connections_per_peer: self.connections.max_per_peer,
+            wrong_per_peer: self.connections.wrong_per_peer,
+            is_behind_proxy: self.behind_proxy,
             host_paths: self.agbox.host_paths.clone(),
             sessions_image: self.sessions.image.clone(),
             docker_image: self.providers.docker.image.clone(),

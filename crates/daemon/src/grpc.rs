@@ -24,7 +24,7 @@ use engine::{sandboxes::Sandboxes, sessions::Sessions};
 use crate::tokens::Tokens;
 use door::Door;
 
-pub(crate) use call::{Entrance, Grpc, is_call};
+pub(crate) use call::{Entrance, Grpc, astray, is_call};
 pub(crate) use service::Surface;
 pub(crate) use spec::HostPaths;
 

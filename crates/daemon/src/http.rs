@@ -6,6 +6,7 @@ mod boxes;
 mod documents;
 mod form;
 mod health;
+pub(crate) mod hosts;
 mod keys;
 mod mcp;
 pub(crate) mod oauth;
@@ -20,7 +21,12 @@ mod tokens;
 use std::{ops::Deref, sync::Arc};
 
 use api::errors::ErrorCode;
-use axum::{Router, extract::DefaultBodyLimit, middleware};
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    http::{HeaderValue, Method, header::ALLOW},
+    middleware,
+};
 use engine::{sandboxes::Sandboxes, sessions::Sessions, tasks::Tasks};
 use tokio::sync::watch;
 
@@ -34,6 +40,7 @@ use crate::{
         shape::Shape,
     },
     executor::Executor,
+    guesses::Strangers,
     metrics::Metrics,
     openapi::Operation,
     serve::{Phase, Settings},
@@ -41,6 +48,7 @@ use crate::{
     ws::{self, Origins, connection::Given},
 };
 
+use hosts::Hosts;
 use problem::ApiError;
 use routes::Routes;
 
@@ -77,6 +85,9 @@ pub(crate) struct Parts {
     /// What every URL begins with that is handed out, without a slash at its end.
     pub(crate) base_url: Arc<str>,
     pub(crate) previews: Previews,
+    /// What this server is called.
+    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) strangers: Strangers,
 }
 
 impl App {
@@ -131,16 +142,26 @@ pub(crate) fn operations() -> Vec<Operation> {
     operations
 }
 
+/// What leads elsewhere has no path, and is no route of any method (H15).
+async fn no_route(method: Method) -> ApiError {
+    if method == Method::CONNECT {
+        let all = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE");
+        let error = ApiError::new(ErrorCode::MethodNotAllowed, "this server leads nowhere else");
+        return error.with_header(ALLOW, all);
+    }
+    ApiError::new(ErrorCode::NotFound, "there is no such route")
+}
+
 pub(crate) fn router(app: App) -> Router {
     all()
         .into_router()
         .merge(dataplane::router(&app))
-        .fallback(async || ApiError::new(ErrorCode::NotFound, "there is no such route"))
+        .fallback(no_route)
         .method_not_allowed_fallback(async || {
             ApiError::new(ErrorCode::MethodNotAllowed, "this route has other methods")
         })
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(app.clone(), previews::divert))
-        .layer(middleware::from_fn(request::number))
+        .layer(middleware::from_fn_with_state(app.clone(), request::number))
         .with_state(app)
 }

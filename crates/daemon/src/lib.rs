@@ -10,6 +10,7 @@ pub mod dataplane;
 pub mod executor;
 mod from_wire;
 pub mod grpc;
+mod guesses;
 mod http;
 pub mod key_file;
 pub mod keys;

@@ -22,6 +22,9 @@ use crate::{
 pub(crate) use doc::{Doc, Tag, Tenancy};
 pub(crate) use security::Opens;
 
+/// How every route refuses what is for no host, or for another.
+const ASTRAY: [ErrorCode; 2] = [ErrorCode::InvalidRequest, ErrorCode::MisdirectedRequest];
+
 const ABOUT: &str = "Everything that a Ringfence server answers over HTTP. Every answer has the header \
     `X-Request-Id`, and every refusal says it too; it names the request in the server's log and in the audit \
     log. Routes that become a WebSocket are those that answer 101. `GET` stands for `HEAD` too.";
@@ -167,7 +170,7 @@ impl Operation {
     /// Returns under which statuses the route refuses, and which words each stands for.
     fn refusals(&self) -> BTreeMap<u16, Vec<&'static str>> {
         let mut refusals: BTreeMap<u16, Vec<&'static str>> = BTreeMap::new();
-        let codes = self.opens.refusals().iter().chain(&self.doc.refusals);
+        let codes = self.opens.refusals().iter().chain(&self.doc.refusals).chain(&ASTRAY);
         let told = codes.map(|code| self.shape.told(*code));
         for (status, word) in told.chain(self.doc.words.iter().copied()) {
             let words = refusals.entry(status).or_default();

@@ -1,5 +1,6 @@
 //! Accepts connections until it is told to stop, then sees them off.
 
+mod framing;
 pub(crate) mod http2;
 pub(crate) mod sniff;
 mod spare;
@@ -11,14 +12,14 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
 use axum::{Router, body::Body};
 use engine::tasks::Tasks;
 use hyper::{
-    Request,
+    Request, StatusCode,
     body::Incoming,
     server::conn::http1,
     service::{HttpService, Service as _, service_fn},
@@ -36,6 +37,7 @@ use tokio::{
     time::{interval, sleep, timeout},
 };
 
+use framing::{Answers, Strict};
 use sniff::{Version, sniff};
 use spare::Spare;
 
@@ -44,8 +46,9 @@ use crate::{
     auth::Keyring,
     dataplane::{ports, previews::Previews},
     executor::Executor,
-    grpc::{self, Entrance, Grpc, HostPaths, Lifecycle, Surface},
-    http::{self, App, Parts},
+    grpc::{self, Grpc, HostPaths, Lifecycle, Surface},
+    guesses::Strangers,
+    http::{self, App, Parts, hosts::Hosts},
     metrics::Metrics,
     tls::Tls,
     tokens::Tokens,
@@ -67,6 +70,8 @@ const TIDY: Duration = Duration::from_secs(5);
 pub struct Settings {
     /// Origins of web pages that may connect, besides the server's own.
     pub allowed_origins: Vec<String>,
+    /// Names that requests may be for, besides `localhost`, the address they came to and the public URL's.
+    pub allowed_hosts: Vec<String>,
     /// The URL that others know this server by.
     pub public_url: Option<String>,
     /// How long executions go on without their client.
@@ -78,6 +83,10 @@ pub struct Settings {
     pub max_connections: usize,
     /// Per address of a peer; loopback is not limited by it.
     pub max_connections_per_peer: usize,
+    /// Wrong keys and tokens that a peer may show in a second.
+    pub wrong_per_peer: u32,
+    /// Whether a proxy is all that can connect, and says for whom it speaks.
+    pub is_behind_proxy: bool,
     pub timing: Timing,
     /// Paths of the host below which callers over the network may name some.
     pub host_paths: Vec<PathBuf>,
@@ -108,12 +117,15 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
             public_url: None,
             grace: Duration::from_secs(10),
             drain: Duration::from_secs(10),
             head_deadline: Duration::from_secs(10),
             max_connections: 4096,
             max_connections_per_peer: 256,
+            wrong_per_peer: 20,
+            is_behind_proxy: false,
             timing: Timing::default(),
             host_paths: Vec::new(),
             sessions_image: None,
@@ -151,6 +163,9 @@ pub async fn serve(
     // Apart from the others, so that what they note at their end is kept too.
     let keeping = Tasks::default();
     let audit = Audit::open(keyring.store().clone(), &keeping);
+    let previews = previews_url(&listener, &settings);
+    let hosts = Arc::new(Hosts::of(listener.local_addr().ok(), &settings, previews.as_deref()));
+    let strangers = Strangers::new(settings.wrong_per_peer, settings.is_behind_proxy);
     let app = App::new(Parts {
         keyring,
         audit: audit.clone(),
@@ -164,7 +179,9 @@ pub async fn serve(
         tokens: signer,
         sessions,
         base_url: base_url(&listener, &settings),
-        previews: Previews::below(previews_url(&listener, &settings).as_deref()),
+        previews: Previews::below(previews.as_deref()),
+        hosts: Arc::clone(&hosts),
+        strangers: strangers.clone(),
     });
     let metrics = Arc::clone(&app.metrics);
     if let Some(tokens) = app.tokens.clone() {
@@ -194,7 +211,14 @@ pub async fn serve(
         max_per_peer: settings.max_connections_per_peer,
         head_deadline: settings.head_deadline,
         stalled_within: settings.timing.stalled_within,
-        surfaces: Surfaces { router: http::router(app), grpc, tasks: tasks.clone(), phase },
+        surfaces: Surfaces {
+            router: http::router(app),
+            grpc,
+            hosts,
+            strangers,
+            tasks: tasks.clone(),
+            phase,
+        },
     };
     let mut tidy = interval(TIDY);
     let mut spare = Spare::new();
@@ -294,6 +318,8 @@ struct Door {
 struct Surfaces {
     router: Router,
     grpc: Grpc,
+    hosts: Arc<Hosts>,
+    strangers: Strangers,
     tasks: Tasks,
     phase: watch::Receiver<Phase>,
 }
@@ -305,9 +331,15 @@ pub(crate) struct Place {
     _place: Arc<(OwnedSemaphorePermit, PeerPlace)>,
 }
 
-/// The address that a request comes from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) IpAddr);
+/// Where a request comes from, and where to.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: IpAddr,
+    /// The address of this machine that the connection was made to.
+    pub(crate) reached: IpAddr,
+    /// Whether the last request of the connection has shown a wrong credential.
+    pub(crate) was_wrong: Arc<AtomicBool>,
+}
 
 /// A connection's place among those of its peer.
 #[derive(Debug)]
@@ -330,7 +362,10 @@ impl Drop for PeerPlace {
 
 impl Door {
     fn let_in(&self, stream: TcpStream, peer: IpAddr) {
-        let Some(place) = self.place(peer) else {
+        // Only a connection that is gone already has none.
+        let reached = stream.local_addr().map_or(peer, |address| address.ip());
+        let Some(place) = self.place(Peer { address: peer, reached, was_wrong: Arc::default() })
+        else {
             tracing::warn!(%peer, "no room for a connection");
             if self.tls.is_none() {
                 self.surfaces.tasks.start("turn away", turn_away(stream));
@@ -359,16 +394,17 @@ impl Door {
         }
     }
 
-    fn place(&self, peer: IpAddr) -> Option<Place> {
+    fn place(&self, peer: Peer) -> Option<Place> {
+        let address = peer.address;
         let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
         let mut per_peer = self.per_peer.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = per_peer.entry(peer).or_default();
-        if *count >= self.max_per_peer && !peer.is_loopback() {
+        let count = per_peer.entry(address).or_default();
+        if *count >= self.max_per_peer && !address.is_loopback() {
             return None;
         }
         *count += 1;
-        let among_its_own = PeerPlace { peer, per_peer: Arc::clone(&self.per_peer) };
-        Some(Place { peer: Peer(peer), _place: Arc::new((permit, among_its_own)) })
+        let among_its_own = PeerPlace { peer: address, per_peer: Arc::clone(&self.per_peer) };
+        Some(Place { peer, _place: Arc::new((permit, among_its_own)) })
     }
 }
 
@@ -419,37 +455,61 @@ async fn talk<S>(stream: S, place: Place, surfaces: Surfaces, head_deadline: Dur
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Surfaces { router, grpc, tasks, mut phase } = surfaces;
+    let Surfaces { router, grpc, hosts, strangers, tasks, mut phase } = surfaces;
     let sniffed = select! {
         sniffed = sniff(stream, head_deadline) => sniffed,
         _ = phase.wait_for(|phase| *phase != Phase::Serving) => None,
     };
     let Some((version, stream)) = sniffed else { return };
-    let (router, peer) = (TowerToHyperService::new(router), place.peer);
+    let (router, peer) = (TowerToHyperService::new(router), place.peer.clone());
     match version {
         Version::One => {
+            let answers = Arc::<Answers>::default();
+            let stream = Strict::new(stream, Arc::clone(&answers));
             let service = service_fn(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(place.clone());
-                request.extensions_mut().insert(peer);
-                let answer = router.call(request);
-                async move { Ok(answer.await.unwrap_or_else(|never| match never {})) }
+                request.extensions_mut().insert(peer.clone());
+                let (answer, answers) = (router.call(request), Arc::clone(&answers));
+                async move {
+                    let answer = answer.await.unwrap_or_else(|never| match never {});
+                    answers.give(answer.status() == StatusCode::SWITCHING_PROTOCOLS);
+                    Ok(answer)
+                }
             });
             talk_http1(stream, service, phase, head_deadline).await;
         }
         // Upgrades are of HTTP/1, so that the place need not go further than the connection.
         Version::Two => {
+            let calls = Calls { grpc, hosts, strangers };
             let service = service_fn(move |mut request: Request<Incoming>| {
-                request.extensions_mut().insert(peer);
-                let (router, grpc) = (router.clone(), grpc.clone());
+                request.extensions_mut().insert(peer.clone());
+                let (router, calls) = (router.clone(), calls.clone());
                 async move {
                     if grpc::is_call(&request) {
-                        return Ok(grpc.answer(request, &Entrance::Network).await);
+                        return Ok(calls.answer(request).await);
                     }
                     Ok(router.call(request).await.unwrap_or_else(|never| match never {}))
                 }
             });
             http2::talk(stream, service, head_deadline, tasks, phase).await;
             drop(place);
+        }
+    }
+}
+
+/// Answers calls of gRPC over the network, which go to no route.
+#[derive(Clone)]
+struct Calls {
+    grpc: Grpc,
+    hosts: Arc<Hosts>,
+    strangers: Strangers,
+}
+
+impl Calls {
+    async fn answer(&self, request: Request<Incoming>) -> hyper::Response<Body> {
+        match self.hosts.check(&request) {
+            Ok(()) => self.grpc.answer_guest(self.strangers.guest(&request), request).await,
+            Err(astray) => grpc::astray(astray),
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod event;
 pub mod exec;
 pub mod execution;
 pub mod file;
+pub mod guesses;
 pub mod health;
 pub mod ids;
 pub mod image;

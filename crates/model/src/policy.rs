@@ -261,18 +261,31 @@ impl Bucket {
 
     /// Takes one request, or says how long to wait for it.
     pub fn take(&mut self, now: Duration, per_second: u32) -> Result<(), Duration> {
-        const ONE: u64 = 1000;
-        let size = u64::from(per_second.max(1)).saturating_mul(ONE);
-        let passed = u64::try_from(now.saturating_sub(self.at).as_millis()).unwrap_or(u64::MAX);
-        let refill = passed.saturating_mul(u64::from(per_second.max(1)));
-        self.left = self.left.saturating_add(refill).min(size);
+        self.left = self.refilled(now, per_second);
         self.at = self.at.max(now);
-        if let Some(left) = self.left.checked_sub(ONE) {
+        if let Some(left) = self.left.checked_sub(Self::ONE) {
             self.left = left;
             return Ok(());
         }
-        let missing = ONE.saturating_sub(self.left);
+        let missing = Self::ONE.saturating_sub(self.left);
         Err(Duration::from_millis(missing.div_ceil(u64::from(per_second.max(1)))))
+    }
+
+    /// Tells whether it is as if nothing had been taken.
+    pub fn is_full(&self, now: Duration, per_second: u32) -> bool {
+        self.refilled(now, per_second) >= Self::size(per_second)
+    }
+
+    const ONE: u64 = 1000;
+
+    fn size(per_second: u32) -> u64 {
+        u64::from(per_second.max(1)).saturating_mul(Self::ONE)
+    }
+
+    fn refilled(&self, now: Duration, per_second: u32) -> u64 {
+        let passed = u64::try_from(now.saturating_sub(self.at).as_millis()).unwrap_or(u64::MAX);
+        let refill = passed.saturating_mul(u64::from(per_second.max(1)));
+        self.left.saturating_add(refill).min(Self::size(per_second))
     }
 }
 

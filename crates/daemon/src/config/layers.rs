@@ -155,6 +155,7 @@ mod tests {
                 ("RINGFENCE_FRESHNESS", "strict"),
                 ("RINGFENCE_EXECUTIONS__MAX_MEMORY", "2GiB"),
                 ("RINGFENCE_ALLOWED_ORIGINS", "[\"https://a.example\"]"),
+                ("RINGFENCE_ALLOWED_HOSTS", "[\"localhost:8000\"]"),
             ]),
             flags: table("listen = \"127.0.0.1:3\""),
         })
@@ -164,6 +165,7 @@ mod tests {
             data: "/a".into(),
             drain: Duration::from_secs(1),
             allowed_origins: vec!["https://a.example".into()],
+            allowed_hosts: vec!["localhost:8000".into()],
             freshness: Freshness::Strict,
             ..Config::default()
         };
@@ -257,6 +259,10 @@ mod tests {
             "listen = \"[::]:7700\"\nbehind_proxy = true",
             "[tls]\ncert = \"/a\"",
             "public_url = \"example.org\"",
+            "public_url = \"https://me@example.org\"",
+            "allowed_hosts = [\"a b\"]",
+            "allowed_hosts = [\"https://a.example\"]",
+            "[connections]\nwrong_per_peer = 0",
             "freshness = \"new\"",
             "[languages.sh]\ncommand = [\"/bin/sh\", \"{file}\"]\nfile = \"a\"\npool = 1",
             "[executions]\ndisconnect_grace = \"301s\"",

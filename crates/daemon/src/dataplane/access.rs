@@ -30,6 +30,7 @@ use crate::{
     audit::{self, Audit},
     auth::{Caller, Keyring},
     clock,
+    guesses::{self, Guest},
     http::{App, problem::ApiError, request},
     to_wire,
     tokens::{FindError, Held, Tokens, link::Download},
@@ -268,6 +269,7 @@ pub struct Unproven {
     sandbox: SandboxId,
     least: Capability,
     shown: Option<Access>,
+    guest: Option<Guest>,
 }
 
 impl Unproven {
@@ -277,7 +279,12 @@ impl Unproven {
         least: Capability,
         shown: Option<Access>,
     ) -> Self {
-        Self { plane, sandbox, least, shown }
+        Self { plane, sandbox, least, shown, guest: None }
+    }
+
+    /// Says who has opened the connection.
+    pub(super) fn by(self, guest: Option<Guest>) -> Self {
+        Self { guest, ..self }
     }
 
     /// Returns the right that came with the request.
@@ -287,7 +294,11 @@ impl Unproven {
 
     /// Checks the token of the first frame.
     pub async fn prove(&self, token: &str) -> Result<Access, Refusal> {
-        self.plane.by_token(token, Some(&self.sandbox), Some(self.least)).await
+        let proven = Box::pin(self.plane.by_token(token, Some(&self.sandbox), Some(self.least)));
+        match &self.guest {
+            None => proven.await,
+            Some(guest) => guest.judge(proven).await.map_err(Refusal::TooFast)?,
+        }
     }
 
     /// Checks the token of a later frame, which has to be of the same actor.
@@ -344,10 +355,12 @@ impl Plane {
 
     /// Returns a token that we have given out, whatever became of it.
     pub(crate) async fn genuine(&self, token: &str) -> Result<Held, Refusal> {
-        self.tokens.held(token).await.map_err(|error| match error {
+        let held = self.tokens.held(token).await;
+        held.inspect(|_| guesses::note_good()).map_err(|error| match error {
             FindError::NotGenuine(reason) => {
                 tracing::debug!(%reason, "a token is not genuine");
                 self.audit.note_forged(reason);
+                guesses::note_wrong();
                 Refusal::Invalid
             }
             FindError::Store(error) => Refusal::Unclear(error.into()),

@@ -17,7 +17,7 @@ use super::{
     routes::{Credentials, Needs, Route},
     shape::{self, Shape},
 };
-use crate::{auth, http::problem::ApiError, tokens};
+use crate::{auth, guesses::Guest, http::problem::ApiError, tokens};
 
 /// What stands in front of one route.
 #[derive(Debug)]
@@ -38,6 +38,7 @@ impl Gate {
     /// Checks a request; leaves with it what its handler is to know.
     async fn admit(&self, request: &mut Request) -> Result<(), Refusal> {
         let sandbox = sandbox_of(request.uri().path());
+        let guest = request.extensions().get::<Guest>().cloned();
         let least = match self.needs {
             Needs::InBand(least) => Some(least),
             Needs::Capability(_) | Needs::Credential => None,
@@ -46,7 +47,7 @@ impl Gate {
             && !auth::has_credential(request.headers())
         {
             let sandbox = sandbox.ok_or(Refusal::NotFound)?;
-            let unproven = Unproven::new(self.plane.clone(), sandbox, least, None);
+            let unproven = Unproven::new(self.plane.clone(), sandbox, least, None).by(guest);
             request.extensions_mut().insert(unproven);
             return Ok(());
         }
@@ -60,7 +61,8 @@ impl Gate {
         }
         match least {
             Some(least) => {
-                let unproven = Unproven::new(self.plane.clone(), sandbox, least, Some(access));
+                let unproven =
+                    Unproven::new(self.plane.clone(), sandbox, least, Some(access)).by(guest);
                 request.extensions_mut().insert(unproven);
             }
             None => drop(request.extensions_mut().insert(access)),

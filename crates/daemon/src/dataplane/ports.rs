@@ -164,7 +164,7 @@ fn asker(app: &App, request: &Request, page: Page) -> Asker {
         Some(authority) => HeaderValue::from_str(authority).ok(),
         None => request.headers().get(HOST).cloned(),
     };
-    let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
     Asker { peer, scheme: if is_secure { "https" } else { "http" }, host, page }
 }
 

@@ -92,6 +92,7 @@ pub(crate) fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
         | ErrorCode::UnsupportedMediaType
         | ErrorCode::ImageRequired
         | ErrorCode::IdempotencyKeyReused
+        | ErrorCode::MisdirectedRequest
         | ErrorCode::PayloadTooLarge => ("ValidationError", None),
         ErrorCode::Conflict
         | ErrorCode::PreconditionFailed

@@ -31,7 +31,12 @@ use super::{
     service::Surface,
     spec::{HostPaths, Origin},
 };
-use crate::{audit, auth::Keyring};
+use crate::{
+    audit,
+    auth::Keyring,
+    guesses::{self, Guest},
+    http::hosts::Astray,
+};
 
 /// No call takes longer, whatever its deadline says; a stream goes on for as long as it likes.
 const MAX_CALL: Duration = Duration::from_mins(1);
@@ -44,6 +49,11 @@ const HEALTH: &str = "/grpc.health.v1.Health/";
 pub(crate) fn is_call<B>(request: &Request<B>) -> bool {
     let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
+}
+
+/// Answers a call that is not for this server.
+pub(crate) fn astray(astray: Astray) -> Response<Body> {
+    status(astray.reason(), astray.message(), &[]).into_http()
 }
 
 /// Who makes a call, and what that means for what he may ask for.
@@ -127,6 +137,24 @@ impl Grpc {
         let mut answer = Response::new(Body::from("this socket speaks gRPC\n"));
         *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         answer
+    }
+
+    /// Answers a call over the network, unless it is of somebody who shows too much that is wrong.
+    pub(crate) async fn answer_guest<B>(
+        &self,
+        guest: Option<Guest>,
+        request: Request<B>,
+    ) -> Response<Body>
+    where
+        B: hyper::body::Body<Data = hyper::body::Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let answered = self.answer(request, &Entrance::Network);
+        let Some(guest) = guest else { return answered.await };
+        let judged = guest.judge(answered).await;
+        judged.unwrap_or_else(|_wait| {
+            status(Reason::ResourceExhausted, guesses::TOO_MANY, &[]).into_http()
+        })
     }
 
     /// Answers a call, by the service that its path names.

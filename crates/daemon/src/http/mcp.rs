@@ -8,7 +8,6 @@ mod answers;
 mod arguments;
 mod call;
 mod code;
-mod entrance;
 mod environment;
 mod everyday;
 mod running;
@@ -37,7 +36,6 @@ use crate::{
     openapi::{Doc, Opens, Tag},
 };
 use call::{Call, Who};
-use entrance::Hosts;
 use running::Running;
 use server::Server;
 
@@ -55,7 +53,7 @@ pub(super) fn routes() -> Routes {
     // Made by the first who comes: the document is made of the routes where there is no server.
     let door = Arc::new(OnceLock::new());
     let enter = move |State(app): State<App>, request: Request| {
-        let door: Door = door.get_or_init(|| Door::new(&app)).clone();
+        let door: Door = door.get_or_init(Door::new).clone();
         async move { door.enter(app, request).await }
     };
     Routes::new(Shape::Envelope).post("/mcp", Opens::KeyOrToken, document(), enter)
@@ -83,26 +81,24 @@ fn document() -> Doc {
 /// What stands in front of the tools.
 #[derive(Clone)]
 struct Door {
-    hosts: Arc<Hosts>,
     running: Running,
     service: StreamableHttpService<Server, NeverSessionManager>,
 }
 
 impl Door {
-    fn new(app: &App) -> Self {
-        // Whose page it is, and which host was meant, is checked here with what everything else is checked with.
+    fn new() -> Self {
+        // Whose page it is, and which host was meant, is checked with what everything else is checked with.
         let config = StreamableHttpServerConfig::default()
             .with_legacy_session_mode(false)
             .with_max_request_body_bytes(MAX_MESSAGE)
             .disable_allowed_hosts();
         let sessions = Arc::new(NeverSessionManager::default());
         let service = StreamableHttpService::new(|| Ok(Server), sessions, config);
-        Self { hosts: Arc::new(Hosts::of(&app.settings)), running: Running::default(), service }
+        Self { running: Running::default(), service }
     }
 
     async fn enter(self, app: App, request: Request) -> Result<Response, ApiError> {
         let (mut parts, body) = request.into_parts();
-        self.hosts.check(&parts)?;
         app.origins.check(&parts.headers)?;
         let who = Who::of(&app, &mut parts).await?;
         let client = client(&parts.headers)?;

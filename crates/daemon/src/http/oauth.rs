@@ -329,7 +329,8 @@ impl IntoResponse for Refused {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+        let passing = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS];
+        if passing.contains(&self.status) {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
@@ -343,6 +344,7 @@ pub(crate) fn told(code: ErrorCode) -> (&'static str, StatusCode) {
         500 => ("server_error", StatusCode::INTERNAL_SERVER_ERROR),
         401 => ("invalid_client", StatusCode::UNAUTHORIZED),
         403 => ("access_denied", StatusCode::FORBIDDEN),
+        429 => ("temporarily_unavailable", StatusCode::TOO_MANY_REQUESTS),
         _ => ("invalid_request", StatusCode::BAD_REQUEST),
     }
 }

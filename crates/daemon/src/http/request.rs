@@ -1,13 +1,14 @@
 //! Which request is being answered: its id is in the answer, the log and the audit log.
 
 use axum::{
-    extract::Request,
+    extract::{MatchedPath, Request, State},
     http::{HeaderName, HeaderValue},
     middleware::Next,
     response::Response,
 };
 
-use crate::keys::random_hex;
+use super::{App, hosts};
+use crate::{guesses, keys::random_hex};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -17,13 +18,22 @@ tokio::task_local! {
 
 /// Gives a request its id. What a client sends as one is not taken: it could stand for another
 /// request, or for more than an id (H22).
-pub(super) async fn number(request: Request, next: Next) -> Response {
+pub(super) async fn number(State(app): State<App>, request: Request, next: Next) -> Response {
     let id = new_id();
-    let mut answer = REQUEST.scope(id.clone(), next.run(request)).await;
+    let mut answer = REQUEST.scope(id.clone(), answer(&app, request, next)).await;
     if let Ok(value) = HeaderValue::try_from(id) {
         answer.headers_mut().insert(X_REQUEST_ID, value);
     }
     answer
+}
+
+/// Answers a request, unless it is of somebody who shows too much that is wrong.
+async fn answer(app: &App, mut request: Request, next: Next) -> Response {
+    let Some(guest) = app.strangers.guest(&request) else { return next.run(request).await };
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    request.extensions_mut().insert(guest.clone());
+    let judged = guest.judge(next.run(request)).await;
+    judged.unwrap_or_else(|_wait| hosts::refuse_at(path.as_ref(), guesses::too_many()))
 }
 
 /// Does something as a part of the request of this id, in another task than its own.

@@ -78,7 +78,8 @@ impl Opens {
             TokenExpired, Unauthenticated, Unavailable,
         };
         match self {
-            Self::Public | Self::InBody => &[],
+            Self::Public => &[],
+            Self::InBody => &[RateLimited],
             Self::Key => &[Unauthenticated, RateLimited, InternalError, Unavailable],
             Self::KeyOrToken => &[
                 Unauthenticated,
@@ -93,21 +94,9 @@ impl Opens {
                 &[Unauthenticated, Forbidden, RateLimited, InternalError, Unavailable]
             }
             Self::Sandbox { credentials: Credentials::Link, .. } => {
-                &[Unauthenticated, NotFound, InternalError, Unavailable]
+                &[Unauthenticated, NotFound, RateLimited, InternalError, Unavailable]
             }
-            Self::Sandbox {
-                credentials: Credentials::Token | Credentials::TokenOrServiceToken,
-                ..
-            } => &[
-                Unauthenticated,
-                TokenExpired,
-                CapabilityDenied,
-                NotFound,
-                BindingSuperseded,
-                InternalError,
-                Unavailable,
-            ],
-            Self::Sandbox { credentials: Credentials::TokenOrKey, .. } => &[
+            Self::Sandbox { .. } => &[
                 Unauthenticated,
                 TokenExpired,
                 CapabilityDenied,

@@ -39,7 +39,7 @@ impl Events {
     pub(crate) async fn of(daemon: &Daemon, path: &str, token: &str, headers: &str) -> Self {
         let mut stream = TcpStream::connect(daemon.address).await.unwrap();
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{headers}\r\n"
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{headers}\r\n"
         );
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut head = Vec::new();

@@ -56,7 +56,7 @@ impl Ground {
         let mut stream = TcpStream::connect(self.daemon().address).await.unwrap();
         let (body, token) = (body.to_string(), &self.token);
         let request = format!(
-            "POST /dp/{}{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\
+            "POST /dp/{}{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
             self.id,
             body.len()
@@ -102,12 +102,22 @@ impl Wire {
         path: &str,
         token: Option<&str>,
     ) -> Self {
+        let bearer = token.map(|token| ("authorization", format!("Bearer {token}")));
+        Self::open_with(daemon, id, path, bearer).await
+    }
+
+    /// Opens one with such a header, if any.
+    pub(crate) async fn open_with(
+        daemon: &Daemon,
+        id: &SandboxId,
+        path: &str,
+        header: Option<(&'static str, String)>,
+    ) -> Self {
         let stream = TcpStream::connect(daemon.address).await.unwrap();
         let url = format!("ws://{}/dp/{id}{path}", daemon.address);
         let mut request = url.into_client_request().unwrap();
-        if let Some(token) = token {
-            let bearer = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
-            request.headers_mut().insert("authorization", bearer);
+        if let Some((name, value)) = header {
+            request.headers_mut().insert(name, HeaderValue::from_str(&value).unwrap());
         }
         Self(client_async(request, stream).await.unwrap().0)
     }

@@ -119,7 +119,7 @@ async fn f36_an_event_stream_that_nobody_reads_is_cut_off_by_the_kernel() {
     });
     let (body, token, id) = (body.to_string(), &ground.token, &ground.id);
     let request = format!(
-        "POST /dp/{id}/execute/stream/start HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\
+        "POST /dp/{id}/execute/stream/start HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
@@ -369,7 +369,7 @@ async fn f44_clients_that_say_nothing_or_hardly_anything_are_sent_away_and_hold_
         let mut stream = TcpStream::connect(ground.daemon().address).await.unwrap();
         let (token, id) = (&ground.token, &ground.id);
         let head = format!(
-            "POST /dp/{id}/v1/exec HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\
+            "POST /dp/{id}/v1/exec HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
              Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();

@@ -1,21 +1,27 @@
 //! J01 to J14: tokens that are none, at the real routes. Most are signed with the right key, so that
 //! nothing but what they say is wrong with them.
 
+use api::agbox::v1;
 use aws_lc_rs::{
     hkdf::{HKDF_SHA256, Salt},
     hmac::{self, HMAC_SHA256},
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
+use daemon::serve::Settings;
 use model::{
     capability::{Capabilities, Capability},
     ids::SandboxId,
 };
 use serde_json::{Value, json};
+use tonic::Code;
 
 use crate::{
+    caller::Connection,
     ends::{access, mint, rotate},
     exec::{Ground, Wire, ready},
     oauth::post,
+    sandboxed::Sandboxed,
+    support::{Daemon, settings},
     tokens::claims,
 };
 
@@ -259,4 +265,94 @@ async fn j12_what_was_good_once_is_refused_after_its_end() {
     ground.sandboxed.sandboxes.delete(&tenant, id.as_str(), cause).await.unwrap();
     let refused = access(daemon, id, &fresh).await;
     assert!([200, 404].contains(&refused), "{refused}");
+}
+
+/// J14: whoever shows wrong ones without end is told to wait; whoever shows a good one is let in, and nobody else
+/// is told anything.
+#[tokio::test]
+async fn j14_who_shows_too_much_that_is_wrong_waits_and_good_credentials_go_on() {
+    let settings = Settings { is_behind_proxy: true, wrong_per_peer: 1, ..settings() };
+    let sandboxed = Sandboxed::start_with(None, settings).await;
+    let daemon = sandboxed.daemon();
+    let id = ready(&sandboxed).await;
+    let [good, _] = mint(daemon, &id, "ada", "jwt").await;
+    let (signed, _) = good.rsplit_once('.').unwrap();
+    let forged = format!("Bearer {signed}.{}", "A".repeat(43));
+    let (wrong, good) = ("Bearer rf_wrong".to_owned(), format!("Bearer {good}"));
+    let key = format!("Bearer {}", daemon.key);
+    let access = format!("/dp/{id}/v1/access");
+    let boxes = "/v2/sandboxes/boxes".to_owned();
+    let rows = [(&access, &forged, &good, 1), (&boxes, &wrong, &key, 2)];
+    for (path, bad, fine, number) in rows {
+        let (peer, next) = (format!("203.0.113.{number}"), format!("198.51.100.{number}"));
+        let ask = async |credential: &str, peer: &str| {
+            let headers = [("Authorization", credential), ("X-Forwarded-For", peer)];
+            daemon.ask("GET", path, &headers, "").await
+        };
+        let limited = loop {
+            let answer = ask(bad, &format!("6.6.6.6, {peer}")).await;
+            if answer.status != 401 {
+                break answer;
+            }
+        };
+        assert_eq!(limited.status, 429, "{}", limited.body);
+        assert!(limited.head.contains("\r\nretry-after: 1"), "{}", limited.head);
+        let told = if number == 1 { "RATE_LIMITED" } else { "QuotaExceeded" };
+        assert!(limited.body.contains(told), "{}", limited.body);
+        // The same address with a good one, another with a wrong one, and who cannot be told apart.
+        assert_eq!(ask(fine, &peer).await.status, 200);
+        assert_eq!(ask(bad, &next).await.status, 401);
+        assert_eq!(ask(bad, "unknown").await.status, 401);
+        assert_eq!(ask(bad, "unknown").await.status, 401);
+    }
+}
+
+/// J14: this machine itself is not limited, so that a proxy on it locks nobody out.
+#[tokio::test]
+async fn j14_this_machine_is_not_limited_and_believes_nobody() {
+    let settings = Settings { wrong_per_peer: 1, ..settings() };
+    let daemon = Daemon::start_with(settings).await;
+    for _ in 0..20 {
+        let headers = [("X-Api-Key", "rf_wrong"), ("X-Forwarded-For", "203.0.113.1")];
+        assert_eq!(daemon.ask("GET", "/v1/admin/keys", &headers, "").await.status, 401);
+    }
+}
+
+/// J14: so are calls of gRPC, and tokens in the first frame of a WebSocket.
+#[tokio::test]
+async fn j14_calls_and_frames_are_counted_as_requests_are() {
+    let settings = Settings { is_behind_proxy: true, wrong_per_peer: 1, ..settings() };
+    let sandboxed = Sandboxed::start_with(None, settings).await;
+    let daemon = sandboxed.daemon();
+    let call = async |key: &str| {
+        let metadata = [("x-api-key", key), ("x-forwarded-for", "203.0.113.1")];
+        let connection = Connection::tcp(daemon.address, &metadata).await;
+        let answer = connection.client().ping(v1::PingRequest {}).await;
+        answer.map_or_else(|status| status.code(), |_| Code::Ok)
+    };
+    let limited = loop {
+        let code = call("rf_wrong").await;
+        if code != Code::Unauthenticated {
+            break code;
+        }
+    };
+    assert_eq!(limited, Code::ResourceExhausted);
+    assert_eq!(call(&daemon.key).await, Code::Ok);
+    let id = ready(&sandboxed).await;
+    let [good, _] = mint(daemon, &id, "ada", "jwt").await;
+    let forged = format!("{}.{}", good.rsplit_once('.').unwrap().0, "A".repeat(43));
+    let show = async |token: &str| {
+        let peer = Some(("x-forwarded-for", "203.0.113.2".to_owned()));
+        let mut wire = Wire::open_with(daemon, &id, "/v1/exec/ws", peer).await;
+        wire.send(json!({"type": "auth", "token": token})).await;
+        wire
+    };
+    let limited = loop {
+        let code = show(&forged).await.closed().await;
+        if code != Some(4401) {
+            break code;
+        }
+    };
+    assert_eq!(limited, Some(4429));
+    show(&good).await.until("auth_ok").await;
 }

@@ -274,7 +274,7 @@ async fn hostile_servers_make_an_answer_of_ours_or_an_answer_that_breaks_off() {
         let id = serving(&sandboxed, saying(script, port), port).await;
         let token = token(&sandboxed, &id, "ports").await;
         let request = format!(
-            "GET /dp/{id}/ports/{port}/ HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n"
+            "GET /dp/{id}/ports/{port}/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
         );
         let mut stream = TcpStream::connect(sandboxed.daemon().address).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();

@@ -63,6 +63,6 @@ async fn what_ends_in_time_is_told_to_its_end() {
 async fn a_daemon_without_connections_stops_at_once() {
     let daemon = Daemon::start().await;
     let address = daemon.address;
-    assert_eq!(raw(address, b"GET /healthz HTTP/1.0\r\n\r\n").await.status, 200);
+    assert_eq!(raw(address, b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n").await.status, 200);
     daemon.stop().await;
 }

@@ -133,7 +133,7 @@ async fn f44_a_head_that_does_not_come_in_time_is_not_waited_for() {
     let mut settings = crate::support::settings();
     settings.head_deadline = std::time::Duration::from_millis(100);
     let daemon = Daemon::start_with(settings).await;
-    for sent in ["", "GET /ws HTT", "GET /ws HTTP/1.1\r\nHost: x\r\nX-Slow: "] {
+    for sent in ["", "GET /ws HTT", "GET /ws HTTP/1.1\r\nHost: localhost\r\nX-Slow: "] {
         let mut stream = tokio::net::TcpStream::connect(daemon.address).await.unwrap();
         stream.write_all(sent.as_bytes()).await.unwrap();
         let mut rest = Vec::new();

@@ -14,7 +14,7 @@ use model::{
 
 use super::{Access, Plane, Proof, Refusal, Right, denied};
 use crate::{
-    audit, clock,
+    audit, clock, guesses,
     http::request,
     tokens::{Tokens, link::Download},
 };
@@ -69,7 +69,12 @@ impl Plane {
             Option<Download>,
         ),
     ) -> Result<Access, Refusal> {
-        let checked = if is_good { self.owner(sandbox).await } else { Err(Refusal::Invalid) };
+        let checked = if is_good {
+            self.owner(sandbox).await
+        } else {
+            guesses::note_wrong();
+            Err(Refusal::Invalid)
+        };
         let tenant = checked.inspect_err(|refusal| {
             let entry = audit::entry(Action::Access, Outcome::Denied);
             self.audit.note(denied(Entry { key: Some(LINK.to_owned()), ..entry }, refusal));

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     clock,
-    http::{App, problem::ApiError},
+    http::{App, hosts, problem::ApiError},
     serve::{Peer, Phase, Place},
     tokens::Tokens,
 };
@@ -39,8 +39,12 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 
-/// Answers what is for the host of a preview; all else goes on to the routes of the API.
+/// Answers what is for the host of a preview, and what is for nobody here; all else goes on to the routes of the
+/// API.
 pub(crate) async fn divert(State(app): State<App>, request: Request, next: Next) -> Response {
+    if let Err(astray) = app.hosts.check(&request) {
+        return hosts::refuse(&request, astray);
+    }
     let Some(domain) = app.previews.domain.clone() else { return next.run(request).await };
     let asked = host::asked(request.uri(), request.headers());
     let answer = match asked.and_then(|host| domain.find(host)) {
@@ -79,7 +83,7 @@ async fn answer(
     })?;
     let page = page(request.method(), request.headers())?;
     let host = request.headers().get(HOST).cloned();
-    let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
     let path = request.uri().path();
     let (places, target) =
         (Places::new(String::new(), port.get(), path), target(path, request.uri().query())?);
@@ -189,7 +193,6 @@ fn page(method: &Method, headers: &HeaderMap) -> Result<Page, ApiError> {
     }
 }
 
-/// Returns what ends with the cookie, or with the server.
 /// Returns what ends with the preview, with the key of its sandbox, or with the server.
 fn cut(app: &App, tokens: &Tokens, sandbox: &SandboxId, epoch: Epoch, until: Timestamp) -> Cut {
     let (mut phase, tokens, sandbox) = (app.phase.clone(), tokens.clone(), sandbox.clone());

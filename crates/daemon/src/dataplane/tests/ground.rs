@@ -40,7 +40,8 @@ use super::super::{
 };
 use crate::{
     auth::Keyring,
-    http::{App, Parts, problem::ApiError},
+    guesses::Strangers,
+    http::{App, Parts, hosts::Hosts, problem::ApiError},
     keys::{NewKey, Secret},
     metrics::Metrics,
     openapi::{Doc, Tag},
@@ -166,6 +167,8 @@ impl Ground {
             sessions: Some(sessions),
             previews: crate::dataplane::previews::Previews::below(None),
             base_url: "http://127.0.0.1:1".into(),
+            hosts: Arc::new(Hosts::of(None, &Settings::default(), None)),
+            strangers: Strangers::new(1, false),
         });
         let plane = app.plane().unwrap();
         let router = samples().router(&plane).with_state(app);

@@ -94,7 +94,7 @@ async fn what_is_no_message_for_us_is_refused_before_it_is_read() {
 #[tokio::test]
 async fn u06_a_host_that_we_are_not_called_by_is_refused() {
     let daemon = Daemon::start().await;
-    let rows = [("localhost:7700", 200), ("127.0.0.1", 200), ("evil.example", 403), ("", 403)];
+    let rows = [("localhost", 200), ("127.0.0.1", 200), ("evil.example", 421), ("", 400)];
     for (host, status) in rows {
         let text = format!(
             "POST /mcp HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
