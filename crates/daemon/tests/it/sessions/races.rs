@@ -48,7 +48,7 @@ pub(super) fn rounds(usual: usize) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f63_two_hundred_who_ensure_one_thread_get_one_sandbox() {
     let sandboxed = Sandboxed::start().await;
-    for round in 0..rounds(20) {
+    for round in 0..rounds(200) {
         let id = format!("thr_{round}");
         let callers = (0..200).map(|_| sandboxed.sessions.acquire(wanted(&id)));
         let answers = join_all(callers).await;
