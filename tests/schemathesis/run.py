@@ -5,21 +5,12 @@ import os
 import pathlib
 import subprocess
 import sys
-import urllib.request
 
+import prepared
+from prepared import ask
 from server import Server
 
 HERE = pathlib.Path(__file__).absolute().parent
-
-
-def ask(server, key, method, path, body=None):
-    """Asks with a key; returns what is answered."""
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"X-Api-Key": key, "Content-Type": "application/json"}
-    request = urllib.request.Request(server.url + path, data=data, headers=headers, method=method)
-    with urllib.request.urlopen(request) as answer:
-        text = answer.read()
-    return json.loads(text) if text else None
 
 
 def main():
@@ -35,12 +26,31 @@ def main():
 def look(server):
     """Lets schemathesis ask; returns how it ended. No sandbox is left."""
     key = (server.path / "data/admin.key").read_text().strip()
+    used = prepared.session(server, key, "used")
+    serving = prepared.serve(server, used["sandbox"]["id"])
     try:
         # What it keeps for the next time goes with the server's folder.
-        return subprocess.run(command(server), env=environment(server, key), cwd=server.path).returncode
+        ended = subprocess.run(command(server), env=environment(server, key, used), cwd=server.path)
+        return max(ended.returncode, judge(server, key))
     finally:
+        serving.kill()
+        serving.communicate()
         for box in ask(server, key, "GET", "/v2/sandboxes/boxes")["sandboxes"]:
             ask(server, key, "DELETE", "/v2/sandboxes/boxes/" + box["name"])
+
+
+def judge(server, key):
+    """Tells how much of the document was answered with success; returns 1 unless it is all that can be."""
+    paths = ask(server, key, "GET", "/openapi.json")["paths"]
+    operations = {f"{method.upper()} {path}": it for path, methods in paths.items() for method, it in methods.items()}
+    # Routes that refuse always, and those that become a WebSocket, which it does not speak.
+    can = {name for name, it in operations.items() if not it.get("x-never") and "101" not in it["responses"]}
+    # The document itself was read just now; schemathesis does not ask for it again.
+    answered = {"GET /openapi.json", *(server.path / "answered").read_text().splitlines()}
+    print(f"{len(answered)} of {len(operations)} operations were answered with success; {len(can)} can be")
+    for name in sorted(can - answered):
+        print(f"never answered with success: {name}")
+    return 0 if can <= answered else 1
 
 
 def command(server):
@@ -48,26 +58,26 @@ def command(server):
     return [program, "--config-file", HERE / "schemathesis.toml", "run", server.url + "/openapi.json", *sys.argv[1:]]
 
 
-def environment(server, key):
+def environment(server, key, used):
     """Makes what is asked about; returns it as the configuration names it."""
-    session, other = (
-        ask(server, key, "POST", "/v1/sandbox/sessions", {"thread_id": thread, "mode": "ensure", "image": "host"})
-        for thread in ("used", "ended"))
-    # By their ids: a name can be changed.
-    box, other_box = (
-        ask(server, key, "POST", "/v2/sandboxes/boxes", {"snapshot": "host"})["id"] for _ in range(2))
-    for name in ("kept", "ended", "ended-template"):
-        ask(server, key, "POST", "/v2/sandboxes/snapshots", {"name": name, "docker_image": "host"})
-    link = "/v2/sandboxes/boxes/" + session["sandbox"]["id"] + "/download-url"
+    other = prepared.session(server, key, "ended")
+    prepared.snapshot(server, key, "kept")
+    sandbox = used["sandbox"]["id"]
+    link = f"/v2/sandboxes/boxes/{sandbox}/download-url"
+    examples = server.path / "examples.json"
+    examples.write_text(json.dumps(prepared.examples(server, key, used)))
     return {
         **os.environ,
+        "PYTHONPATH": str(HERE),
+        "SCHEMATHESIS_HOOKS": "asked",
+        "RINGFENCE_EXAMPLES": str(examples),
+        "RINGFENCE_ANSWERED": str(server.path / "answered"),
         "RINGFENCE_KEY": key,
-        "RINGFENCE_SANDBOX": session["sandbox"]["id"],
-        "RINGFENCE_SESSION": session["session_id"],
-        "RINGFENCE_TOKEN": session["token"],
+        "RINGFENCE_SANDBOX": sandbox,
+        "RINGFENCE_SESSION": used["session_id"],
+        "RINGFENCE_TOKEN": used["token"],
         "RINGFENCE_LINK": ask(server, key, "POST", link, {"path": "/etc/hosts"})["token"],
-        "RINGFENCE_BOX": box,
-        "RINGFENCE_OTHER_BOX": other_box,
+        "RINGFENCE_BOX": prepared.box(server, key),
         "RINGFENCE_SPARE": ask(server, key, "POST", "/v1/admin/keys", {"name": "spare"})["key"]["id"],
         "RINGFENCE_OTHER_SANDBOX": other["sandbox"]["id"],
         "RINGFENCE_OTHER_SESSION": other["session_id"],

@@ -104,6 +104,15 @@ impl Lease {
         if renewed.until > now { Due::Renew(renewed) } else { Due::End(Over::Expired) }
     }
 
+    /// Returns what it comes to if what is being used stays so, and nobody else does anything.
+    #[must_use]
+    pub fn foreseen(self, now: Timestamp, activity: Activity, terms: Terms) -> Self {
+        match activity {
+            Activity::Now => Self { until: self.hard, ..self },
+            Activity::Last(at) => self.extended(at.min(now), terms),
+        }
+    }
+
     fn extended(self, from: Timestamp, terms: Terms) -> Self {
         let until = from.plus(terms.lease).max(self.until).min(self.hard);
         Self { until, ..self }
@@ -128,6 +137,21 @@ mod tests {
 
     fn lease(until: i64, hard: i64) -> Lease {
         Lease { until: at(until), hard: at(hard) }
+    }
+
+    #[test]
+    fn an_end_is_foreseen_from_the_last_use() {
+        for (activity, end) in [
+            (Activity::Last(at(0)), 100),
+            (Activity::Last(at(5)), 105),
+            // What seems to lie ahead counts as now.
+            (Activity::Last(at(90)), 150),
+            (Activity::Now, 1000),
+        ] {
+            let foreseen = lease(100, 1000).foreseen(at(50), activity, TERMS);
+            assert_eq!(foreseen, lease(end, 1000), "{activity:?}");
+        }
+        assert_eq!(lease(100, 102).foreseen(at(50), Activity::Last(at(5)), TERMS), lease(102, 102));
     }
 
     /// F70: at its very end a lease is over.

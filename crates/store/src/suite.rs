@@ -171,6 +171,9 @@ const SHARED: &[(&str, Promise)] = &[
     ("a_step_that_cannot_be_appended_is_refused_and_no_other", |place| {
         Box::pin(database::a_step_that_cannot_be_appended_is_refused_and_no_other(place))
     }),
+    ("the_password_of_a_database_is_told_nobody", |place| {
+        Box::pin(database::the_password_of_a_database_is_told_nobody(place))
+    }),
     ("daemons_that_start_together_find_one_schema", |place| {
         Box::pin(database::daemons_that_start_together_find_one_schema(place))
     }),

@@ -14,6 +14,7 @@ mod pty;
 mod run;
 mod sandboxes;
 mod serve;
+mod sessions;
 mod shell;
 mod slow;
 mod terminal;

@@ -1,4 +1,5 @@
-//! Rows N03, N05, N07 and N13: what clients of `WS /v1/exec/ws` send too early, too much or too late.
+//! Rows N03, N05, N07, N11, N12 and N13: what clients of `WS /v1/exec/ws` send too early, too much or too late, and what is
+//! no command.
 
 use std::time::Duration;
 
@@ -289,4 +290,50 @@ async fn n13_a_stream_ends_with_its_token_unless_another_is_shown() {
     let mut late = Wire::open(daemon, id, PATH, None).await;
     late.send(json!({"type": "auth", "token": token})).await;
     assert_eq!(late.closed().await, Some(4401));
+}
+
+/// What a command may be, where it runs and as whom is looked at before anything is started.
+#[tokio::test]
+async fn n11_n12_what_is_no_command_place_or_user_is_refused() {
+    let ground = Ground::new().await;
+    let invalid = (400, "INVALID_REQUEST".to_owned());
+    for asked in [
+        json!({"command": ["/bin/true", "a\u{0}b"]}),
+        json!({"command": "true", "cwd": "/tmp\u{0}"}),
+        json!({"command": "true", "cwd": "../tmp"}),
+        json!({"command": "true", "env": {"A": "\u{0}"}}),
+        json!({"command": ["/bin/echo", "x".repeat(200_000)]}),
+        json!({"command": "true", "user": ""}),
+        json!({"command": "true", "user": "nobody-here"}),
+        json!({"command": "true", "user": "root:root"}),
+        json!({"command": "true", "user": "00"}),
+        json!({"command": "true", "user": "+0"}),
+        json!({"command": "true", "user": "-1"}),
+        json!({"command": "true", "user": "65536"}),
+        json!({"command": "true", "user": "4294967295"}),
+        json!({"command": "true", "user": "4294967296"}),
+        json!({"command": "true", "user": "18446744073709551616"}),
+        json!({"command": "true", "user": "../../root"}),
+        json!({"command": "true", "user": 0}),
+        json!({"command": "true", "user": -1}),
+    ] {
+        let answer = ground.ask("POST", "/v1/exec", &asked).await;
+        let shown: String = asked.to_string().chars().take(80).collect();
+        assert_eq!(answer.status, 400, "{shown}: {}", answer.body);
+        assert_eq!(answer.problem(), invalid, "{shown}");
+    }
+    let (many, long) = (vec!["x"; 1_000_000], vec!["x".repeat(100_000); 25]);
+    for asked in [json!({"command": many}), json!({"command": long})] {
+        let answer = ground.ask("POST", "/v1/exec", &asked).await;
+        assert_eq!(answer.problem(), (413, "PAYLOAD_TOO_LARGE".into()));
+    }
+    // A folder that a descriptor of ours would lead to is none, whichever it is.
+    let mut places: Vec<String> = (0..64).map(|fd| format!("/proc/self/fd/{fd}")).collect();
+    places.extend(["/proc/1/root", "/proc/1/cwd", "/proc/self/root/proc/1/root"].map(Into::into));
+    for place in places {
+        let asked = json!({"command": ["/bin/readlink", "/proc/self/cwd"], "cwd": place});
+        let ran = ground.ask("POST", "/v1/exec", &asked).await.json();
+        let is_inside = ran["stdout"].as_str().is_some_and(|at| at.starts_with('/'));
+        assert!(ran["reason"] == "not_started" || is_inside, "{place}: {ran}");
+    }
 }

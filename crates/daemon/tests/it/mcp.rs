@@ -242,6 +242,47 @@ async fn a_request_that_is_taken_back_ends_its_command_and_no_other() {
     assert_eq!(message(&send(daemon, &daemon.key, &[], &gone).await)["result"]["isError"], false);
 }
 
+/// I13: whoever may not any more has nothing running, whichever credential it came with.
+#[tokio::test]
+async fn a_credential_that_is_revoked_ends_the_command_that_it_runs() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let session = ensure(daemon, "thr_1").await;
+    let named = json!({"session_id": text(&session, "/session_id")});
+    let exec = |command: &str| {
+        let mut arguments = named.clone();
+        arguments["command"] = command.into();
+        arguments
+    };
+    let robot = key(daemon, "default", Role::User, (ActorKind::Agent, "robot")).await;
+    let keys = daemon.ask("GET", "/v1/admin/keys", &[("X-Api-Key", &daemon.key)], "").await.json();
+    let found = |key: &&Value| key["actor"]["id"] == "robot";
+    let id = text(keys["keys"].as_array().unwrap().iter().find(found).unwrap(), "/id").to_owned();
+    done(daemon, "exec", exec("mkfifo a")).await;
+    for (credential, is_key) in [(robot.as_str(), true), (text(&session, "/token"), false)] {
+        let long = call(daemon, credential, "exec", exec("echo $$ > pid; echo > a; sleep 600"));
+        let ended = async {
+            // It runs when this has been read.
+            done(daemon, "exec", exec("cat a")).await;
+            let answer = if is_key {
+                let path = format!("/v1/admin/keys/{id}");
+                daemon.ask("DELETE", &path, &[("X-Api-Key", &daemon.key)], "").await
+            } else {
+                let form = [("Content-Type", "application/x-www-form-urlencoded")];
+                let body = format!("token={credential}");
+                daemon.ask("POST", "/oauth/revoke", &form, &body).await
+            };
+            assert!((200..300).contains(&answer.status), "{}", answer.body);
+        };
+        let (result, ()) = tokio::join!(long, ended);
+        assert_eq!(result["isError"], true, "{result}");
+        assert_eq!(text(&result, "/structuredContent/error/code"), "UNAUTHENTICATED");
+        let gone = "while kill -0 $(cat pid) 2>/dev/null; do sleep 0.05; done";
+        done(daemon, "exec", exec(gone)).await;
+        assert_eq!(send(daemon, credential, &[], "{}").await.problem().0, 401);
+    }
+}
+
 /// I18.
 #[tokio::test]
 async fn messages_are_in_no_log_line_at_any_level() {

@@ -120,6 +120,12 @@ impl Sandboxed {
         Self::start_all(None, settings, Defaults::default(), (terms, policy), None).await
     }
 
+    /// Starts one with these settings of its surfaces, under this policy.
+    pub(crate) async fn start_ruled(surfaces: daemon::serve::Settings, policy: Policy) -> Self {
+        let terms = sessions::Settings::default();
+        Self::start_all(None, surfaces, Defaults::default(), (terms, policy), None).await
+    }
+
     async fn start_all(
         group: Option<u32>,
         surfaces: daemon::serve::Settings,

@@ -9,6 +9,10 @@ mod rows;
 mod threads;
 
 use daemon::keys::{NewKey, Secret};
+use harness::{
+    imaging::small_system,
+    registry::{Fake, honest},
+};
 use model::actor::{Actor, ActorKind};
 use serde_json::{Value, json};
 use store::keys::Role;
@@ -303,20 +307,53 @@ async fn h10_a_hint_is_taken_if_it_can_be_and_tells_nothing_if_not() {
     assert_eq!((&again["sandbox"], &again["hint_rejected"]), (&taken["sandbox"], &json!(true)));
 }
 
-/// `ensure` answers when it is accepted, and a repeat comes to the same sandbox.
+/// `ensure` answers when it is accepted, and a repeat comes to the same sandbox (H20).
 #[tokio::test]
 async fn a_sandbox_that_takes_longer_is_waited_for_by_asking_again() {
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
+    // Whatever is asked of the registry waits until this is dropped.
+    let (closed, open) = std::sync::mpsc::channel::<()>();
+    let (built, open) = (small_system(), std::sync::Mutex::new(open));
+    let registry = Fake::start(move |asked| {
+        open.lock().unwrap().recv().unwrap_err();
+        honest(&built, asked)
+    });
+    let image = format!("{}/team/slow:latest", registry.address);
     let at_once =
-        json!({"thread_id": "thr_1", "mode": "ensure", "image": "host", "wait_seconds": 0});
-    let first = post(daemon, SESSIONS, &at_once).await;
-    if first.status != 200 {
-        assert_eq!(first.problem(), (423, "SANDBOX_STARTING".into()));
-        assert!(first.head.contains("retry-after: 1"), "{}", first.head);
-        assert_eq!(first.json()["error"]["retryable"], true);
+        json!({"thread_id": "thr_1", "mode": "ensure", "image": image, "wait_seconds": 0});
+    let starting = (423, "SANDBOX_STARTING".to_owned());
+    for _ in 0..2 {
+        let answer = post(daemon, SESSIONS, &at_once).await;
+        assert_eq!(answer.problem(), starting);
+        assert!(answer.head.contains("retry-after: 1"), "{}", answer.head);
+        assert_eq!(answer.json()["error"]["retryable"], true);
     }
-    let then = ensure(daemon, "thr_1").await;
+    let a_second =
+        json!({"thread_id": "thr_1", "mode": "ensure", "image": image, "wait_seconds": 1});
+    let begun = tokio::time::Instant::now();
+    assert_eq!(post(daemon, SESSIONS, &a_second).await.problem(), starting);
+    assert!(begun.elapsed() >= std::time::Duration::from_secs(1), "{:?}", begun.elapsed());
+    let only = async || {
+        let all = sandboxed.sandboxes.list(store::sandboxes::Filter {
+            tenant: "default".parse().unwrap(),
+            labels: std::collections::BTreeMap::default(),
+            phases: store::sandboxes::Phases::Undeleted,
+            after: None,
+            limit: 100,
+        });
+        let all = all.await.unwrap().sandboxes;
+        assert_eq!(all.len(), 1);
+        all[0].id.to_string()
+    };
+    let sandbox = only().await;
+    drop(closed);
+    let patient =
+        json!({"thread_id": "thr_1", "mode": "ensure", "image": image, "wait_seconds": 60});
+    let then = post(daemon, SESSIONS, &patient).await;
+    assert_eq!(then.status, 200, "{}", then.body);
+    let then = then.json();
+    assert_eq!((text(&then, "/sandbox/id"), only().await), (sandbox.as_str(), sandbox.clone()));
     assert_eq!(then["binding"]["generation"], 1);
     assert_eq!(then["binding"]["state"], "active");
 }

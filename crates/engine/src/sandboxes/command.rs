@@ -161,8 +161,9 @@ fn user(sandbox: &SandboxSpec, spec: &ExecSpec) -> Result<User, SandboxError> {
         None | Some("agbox") => Ok(plain(isolate::plan::INSIDE_USER)),
         Some("root" | "0") => Ok(User::Root),
         Some(other) => match other.parse::<u16>() {
-            Ok(number) => Ok(plain(number.into())),
-            Err(_) => Err(SandboxError::Invalid(format!(
+            // Root has one more spelling, and no number has two.
+            Ok(number) if number.to_string() == other => Ok(plain(number.into())),
+            Ok(_) | Err(_) => Err(SandboxError::Invalid(format!(
                 "there is no user {other:?}: use agbox, root or a number"
             ))),
         },

@@ -24,6 +24,8 @@ use crate::sandboxes::SandboxError;
 
 /// How long before an end whoever follows the sandbox is told, in seconds, the first first.
 const WARNINGS: [u32; 2] = [60, 10];
+/// The last use is measured anew each time: ends that are closer than this are one.
+const SAME_END: Duration = Duration::from_secs(1);
 /// When something is looked at again that could not be kept.
 const RETRY: Duration = Duration::from_secs(5);
 /// How often what is over is looked for.
@@ -151,8 +153,10 @@ impl Shared {
                 self.go_on(session, lease).await
             }
             (Due::NotBefore(until), _) => {
-                self.warn(session, activity, now);
-                self.look_again(&session.id, self.clock.instant(next_look(until, now)));
+                let end = session.lease.foreseen(now, activity, terms);
+                self.warn(session, end, now);
+                let next = next_look(end.until, now).min(until);
+                self.look_again(&session.id, self.clock.instant(next));
                 Ok(())
             }
         }
@@ -174,27 +178,24 @@ impl Shared {
         }
     }
 
-    /// Tells whoever follows the sandbox that it ends soon, if nobody uses it.
-    fn warn(&self, session: &Session, activity: Activity, now: Timestamp) {
-        let (lease, terms) = (session.lease, self.settings.terms);
-        // What is used goes on, but not past the hard end.
-        let goes_on = matches!(lease.due(lease.until, activity, terms), Due::Renew(_));
-        if goes_on && lease.until < lease.hard {
-            return;
-        }
-        let left = lease.until.since(now).as_secs_f64();
+    /// Tells whoever follows the sandbox if it ends soon.
+    fn warn(&self, session: &Session, end: Lease, now: Timestamp) {
+        let left = end.until.since(now).as_secs_f64();
         let passed = WARNINGS.into_iter().filter(|seconds| left <= f64::from(*seconds));
         let Some(seconds) = passed.min() else { return };
-        let warning = Some((lease.until, seconds));
+        let is_this = |(until, before): (Timestamp, u32)| {
+            let apart = end.until.since(until).max(until.since(end.until));
+            before == seconds && apart < SAME_END
+        };
         {
             let mut known = self.known();
             let Some(held) = known.get_mut(&session.id) else { return };
-            if held.warned == warning {
+            if held.warned.is_some_and(is_this) {
                 return;
             }
-            held.warned = warning;
+            held.warned = Some((end.until, seconds));
         }
-        let is_hard = lease.until == lease.hard;
+        let is_hard = end.until == end.hard;
         let cause = if is_hard { EndCause::HardTtl } else { EndCause::LeaseExpired };
         self.sandboxes.warn(&session.sandbox, cause, seconds);
     }

@@ -287,6 +287,42 @@ async fn a_fork_bomb_is_held_and_cancelled() {
     server.end().await;
 }
 
+/// Counts the processes of the machine that have this word among their arguments.
+fn processes(word: &str) -> usize {
+    let all = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+    let lines = all.filter_map(|process| std::fs::read(process.join("cmdline")).ok());
+    lines.filter(|line| line.split(|byte| *byte == 0).any(|it| it == word.as_bytes())).count()
+}
+
+#[tokio::test]
+async fn f26_f27_processes_that_hide_stop_ignore_or_multiply_end_with_their_sandbox() {
+    let home = Home::new();
+    let server = home.start().await;
+    let sandbox = server.ready().await;
+    let name = sandbox.id.as_str();
+    let word = format!("hostile-{name}");
+    let hostile = |script: &str| {
+        let command = ["/bin/sh", "-c", script, &word].map(str::to_owned).to_vec();
+        ExecSpec { command, ..ExecSpec::default() }
+    };
+    for script in [
+        "(setsid sh -c '(setsid sh -c \"echo > 1; sleep 1000; :\" $0 &)' $0 &)",
+        "trap '' HUP INT QUIT TERM; echo > 2; while :; do sleep 1000; done",
+        "echo > 3; kill -STOP $$; sleep 1000",
+    ] {
+        server.start(&sandbox, hostile(script)).await;
+    }
+    server.run(&sandbox, "until [ -e 1 ] && [ -e 2 ] && [ -e 3 ]; do :; done").await;
+    assert_eq!(processes(&word), 3);
+    server.start(&sandbox, hostile("bomb() { bomb | bomb & }; bomb; sleep 1000")).await;
+    let begun = std::time::Instant::now();
+    server.sandboxes.delete(&tenant(), name, EndCause::Requested).await.unwrap();
+    server.until(name, Phase::Terminated).await;
+    assert_eq!(processes(&word), 0);
+    assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
+    server.end().await;
+}
+
 #[tokio::test]
 async fn the_sandboxes_own_command_runs_and_is_started_again_when_it_ends() {
     let home = Home::new();

@@ -26,6 +26,33 @@ pub(super) async fn a_schema_from_the_future_is_refused_and_left_alone(place: Pl
     place.tamper("DO $$ BEGIN ASSERT (SELECT version = 99 FROM ringfence_schema); END $$").await;
 }
 
+/// I18: in no text of the store, nor in a refusal that may be logged with all its causes.
+pub(super) async fn the_password_of_a_database_is_told_nobody(place: Place) {
+    let secret = "canary-4d2e";
+    let address = address(&place);
+    let good = Store::connect(&format!("{address} password={secret}")).await.unwrap();
+    let mut told = vec![format!("{good:?}")];
+    for wrong in [
+        format!("{address}_x password={secret}"),
+        format!("{address} password='{secret}"),
+        format!("{address} password={secret} unknown={secret}"),
+        format!("postgres://ringfence:{secret}@127.0.0.1:1/x"),
+        format!("postgres://ringfence:{secret}@127.0.0.1:port/x"),
+        format!("ringfence:{secret}"),
+    ] {
+        let refused = Store::connect(&wrong).await.unwrap_err();
+        told.push(format!("{refused} {refused:?}"));
+        let mut cause = std::error::Error::source(&refused);
+        while let Some(error) = cause {
+            told.push(error.to_string());
+            cause = error.source();
+        }
+    }
+    let shown: Vec<&String> = told.iter().filter(|text| text.contains(secret)).collect();
+    assert!(shown.is_empty(), "{shown:#?}");
+    good.close().await;
+}
+
 pub(super) async fn daemons_that_start_together_find_one_schema(place: Place) {
     let stores = join_all((0..4).map(|_| place.open())).await;
     let sandbox = create(&stores[0], 1).await;

@@ -177,3 +177,39 @@ fn f24_f29_what_no_record_knows_of_goes_and_what_is_not_ours_stays() {
         assert_eq!(server.shell("demo", "echo here").out, "here\n");
     }
 }
+
+/// F24: a whole sandbox goes, with its processes, control groups and mounts, if the store that comes back does not know
+/// of it.
+#[test]
+fn f24_a_sandbox_that_lives_and_is_in_no_record_goes_with_all_that_it_has() {
+    if !is_root() {
+        return;
+    }
+    let mut ground = Ground::new();
+    ground.start();
+    ground.stop();
+    let database = ground.data.join("ringfence.db");
+    let before = fs::read(&database).unwrap();
+    ground.start();
+    ground.create("demo");
+    ground.detach("demo", "sleep 1000");
+    let sandbox = ground.only_sandbox();
+    ground.kill();
+    let anything = "grep -qs \"$0\" /proc/[0-9]*/cgroup /proc/[0-9]*/mountinfo || \
+        find /sys/fs/cgroup -name \"*$0*\" 2>/dev/null | grep -q .";
+    let look = |script: &str| {
+        let mut look = Command::new("timeout");
+        look.args(["5", "sh", "-c", script]).arg(name(&sandbox));
+        look
+    };
+    must(&mut look(anything));
+    fs::write(&database, before).unwrap();
+    for rest in ["ringfence.db-wal", "ringfence.db-shm"] {
+        fs::remove_file(ground.data.join(rest)).unwrap_or_default();
+    }
+    ground.start();
+    must(&mut look(&format!("while {anything}; do sleep 0.05; done")));
+    assert!(!sandbox.exists(), "{}", ground.log());
+    ground.create("demo");
+    assert_eq!(ground.shell("demo", "echo here").out, "here\n");
+}

@@ -21,7 +21,7 @@ async fn f63_two_hundred_who_ensure_one_thread_at_three_servers_get_one_sandbox(
         let store = Store::connect(&address).await.unwrap();
         nodes.push(Sandboxed::start_over(store, node).await);
     }
-    for round in 0..rounds(5) {
+    for round in 0..rounds(200) {
         let id = format!("thr_{round}");
         let callers = (0..201).map(|caller| nodes[caller % 3].sessions.acquire(wanted(&id)));
         let answers = join_all(callers).await;

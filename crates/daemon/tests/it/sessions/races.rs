@@ -1,6 +1,6 @@
 //! Rows F63, F64 and F68: many at once.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use engine::sessions::{Acquire, Records, SessionError, Which};
 use futures_util::future::join_all;
@@ -48,7 +48,7 @@ pub(super) fn rounds(usual: usize) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f63_two_hundred_who_ensure_one_thread_get_one_sandbox() {
     let sandboxed = Sandboxed::start().await;
-    for round in 0..rounds(20) {
+    for round in 0..rounds(200) {
         let id = format!("thr_{round}");
         let callers = (0..200).map(|_| sandboxed.sessions.acquire(wanted(&id)));
         let answers = join_all(callers).await;
@@ -63,6 +63,26 @@ async fn f63_two_hundred_who_ensure_one_thread_get_one_sandbox() {
     }
     let all = sandboxed.kept().unfinished_sessions(&"node_1".parse().unwrap()).await.unwrap();
     assert!(all.is_empty(), "{all:?}");
+}
+
+/// F63, at the route: all get the same session, and each a token of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f63_two_hundred_requests_for_one_thread_get_one_sandbox() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    for round in 0..rounds(5) {
+        let id = format!("thr_{round}");
+        let answers = join_all((0..200).map(|_| ensure(daemon, &id))).await;
+        let first = &answers[0];
+        let mut tokens = HashSet::new();
+        for answer in &answers {
+            for name in ["session_id", "sandbox"] {
+                assert_eq!(answer[name], first[name]);
+            }
+            assert!(tokens.insert(text(answer, "/token")), "one token twice");
+        }
+        assert_eq!(first["binding"]["generation"], 1);
+    }
 }
 
 /// F64: whatever is asked at once, each answer fits one order of all, and nobody gets a dying sandbox.

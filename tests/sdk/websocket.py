@@ -9,9 +9,11 @@ import urllib.parse
 
 
 class WebSocket:
-    def __init__(self, url, headers):
+    def __init__(self, url, headers, tls=None):
         where = urllib.parse.urlsplit(url)
         self.socket = socket.create_connection((where.hostname, where.port), timeout=30)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=where.hostname)
         key = base64.b64encode(os.urandom(16)).decode()
         lines = [f"GET {where.path} HTTP/1.1", f"Host: {where.netloc}", "Connection: Upgrade", "Upgrade: websocket",
                  "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {key}"]
