@@ -6,6 +6,7 @@
 
 pub mod access;
 mod conversation;
+mod ending;
 mod errors;
 mod events;
 pub(crate) mod exec;

@@ -152,9 +152,8 @@ impl Tokens {
         store: Store,
         opaque_tenants: Vec<String>,
     ) -> Result<Self, StoreError> {
-        let known = store.standings().await?;
-        let tokens = Self::with(master, Some(store), opaque_tenants);
-        tokens.absorb(known);
+        let tokens = Self::with(master, Some(store.clone()), opaque_tenants);
+        tokens.absorb(tokens.read_all(&store).await?);
         Ok(tokens)
     }
 

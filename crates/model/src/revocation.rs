@@ -1,6 +1,7 @@
 //! Tokens that end before their time: which do, from when on, and what their streams go on with.
 //!
-//! All of it is about one sandbox. What ends every token of a sandbox is its key's [`Epoch`].
+//! All of it is about one sandbox, but for [`EndedKeys`]. What ends every token of a sandbox is its
+//! key's [`Epoch`].
 
 use std::{collections::HashMap, time::Duration};
 
@@ -76,6 +77,28 @@ impl Revocation {
 /// Returns when no token is good any more that is good now, or was made just before.
 fn longest_after(now: Timestamp) -> Timestamp {
     now.plus(Lifetime::LONGEST + 2 * LEEWAY)
+}
+
+/// API keys that were revoked of late: whatever was given out with one is worth nothing, whenever that
+/// was. A key is never valid again, so that no time has to be compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndedKeys(HashMap<String, Timestamp>);
+
+impl EndedKeys {
+    /// Takes note that a key was revoked then.
+    pub fn add(&mut self, key: &str, revoked_at: Timestamp) {
+        self.0.insert(key.to_owned(), longest_after(revoked_at));
+    }
+
+    /// Forgets those whose tokens would have ended by themselves.
+    pub fn tidy(&mut self, now: Timestamp) {
+        self.0.retain(|_, keep_until| *keep_until >= now);
+    }
+
+    /// Tells whether what was given out with a key has ended.
+    pub fn contains(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
 }
 
 /// What is known about the tokens of one sandbox.
@@ -272,6 +295,16 @@ mod tests {
         standing.raise(Epoch(4));
         standing.raise(Epoch(2));
         assert_eq!(standing.epoch, Epoch(4));
+    }
+
+    #[test]
+    fn a_revoked_key_is_remembered_as_long_as_a_token_of_it_could_last() {
+        let mut keys = EndedKeys::default();
+        keys.add("key_1", at(0));
+        keys.tidy(at(905));
+        assert_eq!([keys.contains("key_1"), keys.contains("key_2")], [true, false]);
+        keys.tidy(at(911));
+        assert_eq!(keys, EndedKeys::default());
     }
 
     #[test]

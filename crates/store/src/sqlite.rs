@@ -258,7 +258,7 @@ struct Batch {
     answers: Vec<Answer>,
     woken: Vec<(SandboxId, Sequence)>,
     /// Whose tokens have changed.
-    tokens: Vec<SandboxId>,
+    tokens: Vec<Changed>,
     close: Option<oneshot::Sender<()>>,
 }
 
@@ -334,8 +334,8 @@ impl Writer {
         for (sandbox, latest) in batch.woken.drain(..) {
             self.wakeups.wake(&sandbox, latest);
         }
-        for sandbox in batch.tokens.drain(..) {
-            self.followers.tell(Changed::Sandbox(sandbox));
+        for changed in batch.tokens.drain(..) {
+            self.followers.tell(changed);
         }
     }
 
@@ -398,7 +398,10 @@ impl Batch {
                 self.hold(reply, audit::recorded(transaction, &records, create))
             }
             Command::RevokeKey(id, at, records, reply) => {
-                self.hold(reply, keys::revoke(transaction, &id, at, &records))
+                let revoked = keys::revoke(transaction, &id, at, &records);
+                // It is about tokens of any sandbox.
+                self.tokens.push(Changed::Everything);
+                self.hold(reply, revoked)
             }
             Command::Record(entries, reply) => {
                 self.hold(reply, audit::recorded(transaction, &entries, || Ok(())))
@@ -440,12 +443,12 @@ impl Batch {
             }
             Command::RotateKey(sandbox, reply) => {
                 let rotated = tokens::rotate(transaction, &sandbox);
-                self.tokens.push(sandbox);
+                self.tokens.push(Changed::Sandbox(sandbox));
                 self.hold(reply, rotated)
             }
             Command::RevokeTokens(revocation, now, reply) => {
                 let revoked = tokens::revoke(transaction, &revocation, now);
-                self.tokens.push(revocation.sandbox);
+                self.tokens.push(Changed::Sandbox(revocation.sandbox));
                 self.hold(reply, revoked)
             }
             Command::KeepToken(token, now, reply) => {

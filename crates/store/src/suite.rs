@@ -151,7 +151,8 @@ promises! {
         ends_of_tokens_are_kept_until_they_are_over,
         nothing_that_ended_comes_back,
         an_opaque_token_is_found_by_its_hash_until_its_end,
-        what_happens_to_tokens_reaches_everybody;
+        what_happens_to_tokens_reaches_everybody,
+        that_a_key_is_revoked_reaches_those_who_follow_tokens;
 }
 
 /// What only a database that daemons share has to keep.

@@ -234,6 +234,18 @@ impl Access {
     }
 }
 
+impl Access {
+    /// Notes that it has ended while something was being done with it, and returns how that is refused.
+    pub(super) fn refuse_ended(&self, ended: Ended) -> Refusal {
+        let refusal = match ended {
+            Ended::Expired => Refusal::Expired,
+            Ended::Revoked => Refusal::Invalid,
+        };
+        self.0.audit.note(denied(self.entry(Action::Access), &refusal));
+        refusal
+    }
+}
+
 /// Returns when the watched value is true. Nobody can take back what nobody watches over any more.
 async fn turned(mut revoked: watch::Receiver<bool>) {
     if revoked.wait_for(|revoked| *revoked).await.is_err() {

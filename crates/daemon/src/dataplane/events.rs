@@ -15,6 +15,7 @@ use api::{
     events::{Closed, SandboxEvent},
 };
 use axum::{
+    Extension,
     extract::{Query, State, rejection::QueryRejection},
     http::{HeaderMap, HeaderName, HeaderValue},
     response::sse::{Event, KeepAlive, Sse},
@@ -28,6 +29,7 @@ use tokio::{select, sync::watch};
 
 use super::{
     access::{Access, Ended},
+    ending::TellsItsEnd,
     routes::{Body, Method, Needs, Route, Routes, Spelling},
 };
 use crate::{
@@ -76,7 +78,8 @@ async fn follow(
     access: Access,
     headers: HeaderMap,
     asked: Result<Query<Asked>, QueryRejection>,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
+) -> Result<(Extension<TellsItsEnd>, Sse<impl Stream<Item = Result<Event, Infallible>>>), ApiError>
+{
     let after = after(&headers, asked)?;
     let events = access.sandboxes().events(access.tenant(), access.sandbox().as_str(), after).await;
     let events = events.map_err(refuse)?;
@@ -92,7 +95,8 @@ async fn follow(
         let event = following.next().await?;
         Some((Ok(event), following))
     });
-    Ok(Sse::new(told).keep_alive(KeepAlive::new().interval(ALIVE)))
+    let told = Sse::new(told).keep_alive(KeepAlive::new().interval(ALIVE));
+    Ok((Extension(TellsItsEnd), told))
 }
 
 /// Returns the last event that the client has. Whoever comes back says so in a header, and asks for the

@@ -12,6 +12,7 @@ use model::{audit::Action, ids::SandboxId};
 
 use super::{
     access::{Access, Plane, Unproven},
+    ending,
     ports::{self, headers::SERVICE_TOKEN},
     refusal::Refusal,
     routes::{Credentials, Needs, Route},
@@ -35,8 +36,9 @@ impl Gate {
         Self { plane, needs: route.needs, credentials, shape, path: route.path }
     }
 
-    /// Checks a request; leaves with it what its handler is to know.
-    async fn admit(&self, request: &mut Request) -> Result<(), Refusal> {
+    /// Checks a request; leaves with it what its handler is to know. Returns the right that the answer
+    /// ends with; that of a conversation is minded by those who have it.
+    async fn admit(&self, request: &mut Request) -> Result<Option<Access>, Refusal> {
         let sandbox = sandbox_of(request.uri().path());
         let guest = request.extensions().get::<Guest>().cloned();
         let least = match self.needs {
@@ -49,7 +51,7 @@ impl Gate {
             let sandbox = sandbox.ok_or(Refusal::NotFound)?;
             let unproven = Unproven::new(self.plane.clone(), sandbox, least, None).by(guest);
             request.extensions_mut().insert(unproven);
-            return Ok(());
+            return Ok(None);
         }
         let access = self.access(request.uri(), request.headers(), sandbox.as_ref()).await?;
         let sandbox = access.sandbox().clone();
@@ -64,10 +66,13 @@ impl Gate {
                 let unproven =
                     Unproven::new(self.plane.clone(), sandbox, least, Some(access)).by(guest);
                 request.extensions_mut().insert(unproven);
+                Ok(None)
             }
-            None => drop(request.extensions_mut().insert(access)),
+            None => {
+                request.extensions_mut().insert(access.clone());
+                Ok(Some(access))
+            }
         }
-        Ok(())
     }
 
     async fn access(
@@ -105,7 +110,8 @@ pub(super) async fn enter(
     next: Next,
 ) -> Response {
     let answer = match gate.admit(&mut request).await {
-        Ok(()) => next.run(request).await,
+        Ok(None) => next.run(request).await,
+        Ok(Some(access)) => ending::within(access, next.run(request)).await,
         Err(refusal) => ApiError::from(refusal).into_response(),
     };
     shape::of(gate.shape, answer)

@@ -34,7 +34,7 @@ pub(super) fn routes() -> Routes {
     let created = doc("Creates a key")
         .takes::<CreateKey>(&json!({"name": "laptop", "role": "user"}))
         .answers::<CreatedKey>(201, "The key. Its secret is shown this once.");
-    let revoked = doc("Revokes a key; what it has opened closes")
+    let revoked = doc("Revokes a key; what it has opened closes, and tokens of it end")
         .answers_nothing(204, "It opens nothing any more.")
         .refuses(&[ErrorCode::NotFound]);
     Routes::new(Shape::Envelope)
@@ -64,16 +64,19 @@ async fn list(State(app): State<App>, _: Admin) -> Result<Json<KeyList>, ApiErro
     Ok(Json(KeyList { keys: keys.iter().map(to_wire::key).collect() }))
 }
 
-/// Revokes a key. Doing it twice is doing it once.
+/// Revokes a key, and with it all tokens that were given out with it. Doing it twice is doing it once.
 async fn revoke(
     State(app): State<App>,
     Admin(caller): Admin,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     let entry = Entry { object: Some(id.clone()), ..audit::by(&caller, Action::KeyRevoke) };
-    let revoked = app.keyring.revoke_by(KeyId(id), entry.clone()).await;
+    let revoked = app.keyring.revoke_by(KeyId(id.clone()), entry.clone()).await;
     match app.audit.refusal(&entry, revoked)? {
-        Revocation::Done | Revocation::DoneBefore => Ok(StatusCode::NO_CONTENT),
+        Revocation::Done | Revocation::DoneBefore => {
+            app.tokens.iter().for_each(|tokens| tokens.end_key(&id));
+            Ok(StatusCode::NO_CONTENT)
+        }
         Revocation::NoSuchKey => {
             let missing = ApiError::new(ErrorCode::NotFound, "there is no such key");
             app.audit.refusal(&entry, Err(missing))

@@ -5,10 +5,11 @@ use std::time::Duration;
 use model::{
     actor::Actor,
     ids::SandboxId,
-    revocation::Revocation,
+    revocation::{Revocation, Standing},
     token::{Claims, Epoch},
+    units::Timestamp,
 };
-use store::{StoreError, tokens::Changed};
+use store::{Store, StoreError, tokens::Changed};
 
 use super::Tokens;
 use crate::clock;
@@ -53,6 +54,14 @@ impl Tokens {
         Ok(())
     }
 
+    /// Ends all that was given out with an API key, which was revoked just now: tokens, those that were
+    /// made of them, and what they have opened. That the key is revoked is kept by whoever revokes it.
+    pub fn end_key(&self, key: &str) {
+        let now = clock::timestamp();
+        self.inner.ledger.end_keys(&[(key, now)], now);
+        tracing::info!(key, "what was given out with a key has ended");
+    }
+
     async fn end(&self, revocation: Revocation) -> Result<(), StoreError> {
         let now = clock::timestamp();
         if let Some(store) = &self.inner.store {
@@ -84,7 +93,7 @@ impl Tokens {
         let mut changed = Ok(Changed::Everything);
         loop {
             let read = match changed {
-                Ok(Changed::Everything) => store.standings().await,
+                Ok(Changed::Everything) => self.read_all(store).await,
                 Ok(Changed::Sandbox(sandbox)) => {
                     store.standing(&sandbox).await.map(|standing| vec![(sandbox, standing)])
                 }
@@ -100,7 +109,20 @@ impl Tokens {
         }
     }
 
-    pub(super) fn absorb(&self, read: Vec<(SandboxId, model::revocation::Standing)>) {
+    /// Returns what is kept about tokens; what is kept about keys is taken note of.
+    pub(super) async fn read_all(
+        &self,
+        store: &Store,
+    ) -> Result<Vec<(SandboxId, Standing)>, StoreError> {
+        let keys = store.keys().await?;
+        let revoked = keys.iter().filter_map(|(key, _)| Some((key, key.revoked_at?)));
+        let revoked: Vec<_> =
+            revoked.map(|(key, at)| (key.id.0.as_str(), Timestamp::from(at))).collect();
+        self.inner.ledger.end_keys(&revoked, clock::timestamp());
+        store.standings().await
+    }
+
+    pub(super) fn absorb(&self, read: Vec<(SandboxId, Standing)>) {
         let now = clock::timestamp();
         for (sandbox, standing) in read {
             self.inner.ledger.absorb(&sandbox, standing, now);

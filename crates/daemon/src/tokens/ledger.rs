@@ -10,7 +10,7 @@ use std::{
 use model::{
     actor::Actor,
     ids::SandboxId,
-    revocation::{Revocation, Standing, Successor},
+    revocation::{EndedKeys, Revocation, Standing, Successor},
     token::{Claims, Epoch},
     units::Timestamp,
 };
@@ -30,13 +30,14 @@ pub(super) struct Ledger {
 #[derive(Debug)]
 struct Known {
     standings: HashMap<SandboxId, Standing>,
+    keys: EndedKeys,
     /// When so many are known, those are looked for of which nothing is left.
     tidy_at: usize,
 }
 
 impl Default for Ledger {
     fn default() -> Self {
-        let known = Known { standings: HashMap::new(), tidy_at: FEW };
+        let known = Known { standings: HashMap::new(), keys: EndedKeys::default(), tidy_at: FEW };
         Self { known: RwLock::new(known), bells: [(); BELLS].map(|()| watch::Sender::new(())) }
     }
 }
@@ -48,7 +49,11 @@ impl Ledger {
 
     /// Returns from when on a token is worth nothing, if that is before its end.
     pub(super) fn ends_at(&self, id: &str, claims: &Claims) -> Option<Timestamp> {
-        self.with(&claims.sandbox, |standing| standing?.ends_at(id, claims))
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if known.keys.contains(&claims.key) {
+            return Some(Timestamp::from_millis(i64::MIN));
+        }
+        known.standings.get(&claims.sandbox)?.ends_at(id, claims)
     }
 
     pub(super) fn successor(&self, sandbox: &SandboxId, id: &str) -> Option<Successor> {
@@ -67,6 +72,24 @@ impl Ledger {
     pub(super) fn add(&self, revocation: Revocation, now: Timestamp) {
         let sandbox = revocation.sandbox.clone();
         self.change(&sandbox, now, |standing| standing.add(revocation));
+    }
+
+    /// Takes note that these keys were revoked, and when.
+    pub(super) fn end_keys(&self, keys: &[(&str, Timestamp)], now: Timestamp) {
+        let mut known = self.write();
+        for (key, revoked_at) in keys {
+            known.keys.add(key, *revoked_at);
+        }
+        known.keys.tidy(now);
+        drop(known);
+        self.ring_all();
+    }
+
+    /// Wakes everybody: what has happened is about no one sandbox.
+    pub(super) fn ring_all(&self) {
+        for bell in &self.bells {
+            bell.send_replace(());
+        }
     }
 
     /// Takes over what was read from the store.

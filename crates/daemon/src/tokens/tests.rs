@@ -394,3 +394,43 @@ proptest! {
         prop_assert!(tokens().read(&dots).is_err());
     }
 }
+
+/// What was granted with a key ends with it: here, at others, and after a restart.
+#[tokio::test]
+async fn tokens_of_a_revoked_key_stay_ended_after_a_restart() {
+    let (directory, store, tokens) = kept().await;
+    let keyring = crate::auth::Keyring::open(store.clone()).await.unwrap();
+    let other = Tokens::kept(&[7; 32], store.clone(), Vec::new()).await.unwrap();
+    let new = crate::keys::NewKey::named("ci", store::keys::Role::User).unwrap();
+    let secret = crate::keys::Secret::random().unwrap();
+    let key = keyring.create(new, &secret).await.unwrap().id;
+    let of_key = |id: &str| Claims { key: key.0.clone(), ..fresh(id) };
+    let signed = tokens.sign(&of_key("tok_1")).unwrap();
+    let opaque = tokens.keep(&of_key("tok_2")).await.unwrap();
+    let spared = tokens.sign(&fresh("tok_3")).unwrap();
+    let held = other.held(signed.reveal()).await.unwrap();
+    let heard = async {
+        keyring.revoke(key.clone()).await.unwrap();
+        held.until_revoked().await;
+    };
+    let patience = std::time::Duration::from_secs(20);
+    tokio::select! {
+        heard = tokio::time::timeout(patience, heard) => heard.unwrap(),
+        () = other.follow() => panic!("it follows no more"),
+    }
+    tokens.end_key(&key.0);
+    let rows = [(&signed, false), (&opaque, false), (&spared, true)];
+    let all_are_as_expected = async |tokens: &Tokens| {
+        for (token, expected) in rows {
+            assert_eq!(shown(tokens, token).await, Some(expected));
+        }
+    };
+    all_are_as_expected(&tokens).await;
+    all_are_as_expected(&other).await;
+    store.close().await;
+    let store = Store::open(&directory.path().join("s.db")).unwrap();
+    all_are_as_expected(&Tokens::kept(&[7; 32], store, Vec::new()).await.unwrap()).await;
+    // Who asked for one while the key was being revoked gets nothing of it.
+    let late = tokens.sign(&of_key("tok_4")).unwrap();
+    assert_eq!(shown(&tokens, &late).await, Some(false));
+}

@@ -1,5 +1,8 @@
 //! Tokens that end before their time, and what they had opened.
 
+mod flight;
+mod keys;
+
 use model::ids::SandboxId;
 use serde_json::{Value, json};
 

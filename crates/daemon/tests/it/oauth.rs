@@ -51,7 +51,7 @@ async fn post_with(
     daemon.ask("POST", path, &all, &body.join("&")).await
 }
 
-async fn exchange(daemon: &Daemon, subject: &str, fields: &[(&str, &str)]) -> Answer {
+pub(crate) async fn exchange(daemon: &Daemon, subject: &str, fields: &[(&str, &str)]) -> Answer {
     let mut all = vec![
         ("grant_type", EXCHANGE),
         ("subject_token", subject),

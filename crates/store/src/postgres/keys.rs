@@ -8,7 +8,11 @@ use model::{
 };
 use tokio_postgres::Row;
 
-use super::{audit, session::Session};
+use super::{
+    audit,
+    listen::{ALL, NOTIFY_TOKENS},
+    session::Session,
+};
 use crate::{
     StoreError,
     keys::{ApiKey, COLUMNS, KeyHash, KeyId, Revocation, Role, from_millis, millis},
@@ -77,6 +81,8 @@ pub(super) async fn revoke(
     let sql = "UPDATE api_keys SET revoked_at = $1 WHERE id = $2 AND revoked_at IS NULL";
     if session.execute(sql, &[&millis(at), &id.0]).await? == 1 {
         record(session, records).await?;
+        // It is about tokens of any sandbox.
+        session.query(NOTIFY_TOKENS, &[&ALL]).await?;
         return Ok(Revocation::Done);
     }
     let there = session.query_opt("SELECT 1 FROM api_keys WHERE id = $1", &[&id.0]).await?;

@@ -19,7 +19,7 @@ const TOKENS: &str = "ringfence_tokens";
 /// The server refuses 8000 bytes and more.
 const LONGEST: usize = 7900;
 /// Says that somebody should look at everything.
-const ALL: &str = "*";
+pub(super) const ALL: &str = "*";
 
 /// The first pause before connecting again; it doubles up to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));

@@ -154,3 +154,16 @@ pub(super) async fn what_happens_to_tokens_reaches_everybody(place: Place) {
         changes.next().await.unwrap();
     }
 }
+
+pub(super) async fn that_a_key_is_revoked_reaches_those_who_follow_tokens(place: Place) {
+    let [writer, reader, _] = place.open_three().await;
+    let (key, hash) = super::keys::key(1);
+    writer.create_key(key.clone(), hash).await.unwrap();
+    let mut changes = reader.follow_tokens();
+    let revoked_at = key.created_at;
+    writer.revoke_key(key.id, revoked_at).await.unwrap();
+    while changes.next().await.unwrap() != Changed::Everything {}
+    while reader.keys().await.unwrap()[0].0.revoked_at != Some(revoked_at) {
+        changes.next().await.unwrap();
+    }
+}

@@ -7,6 +7,7 @@ use api::{
     langsmith::{Execute, Reconnect},
 };
 use axum::{
+    Extension,
     extract::State,
     response::{
         IntoResponse as _, Response,
@@ -28,7 +29,7 @@ use super::{
     to_wire::{self, Told},
 };
 use crate::{
-    dataplane::access::Access,
+    dataplane::{access::Access, ending::TellsItsEnd},
     http::{
         App,
         problem::{ApiError, Body},
@@ -85,7 +86,8 @@ fn stream(app: &App, access: Access, attached: Attached, [stdout, stderr]: [u64;
         let event = telling.next().await?;
         Some((Ok::<_, Infallible>(event), telling))
     });
-    Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response()
+    let told = Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT));
+    (Extension(TellsItsEnd), told).into_response()
 }
 
 /// A command that is being told.

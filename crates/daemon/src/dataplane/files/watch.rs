@@ -7,6 +7,7 @@ use std::{convert::Infallible, time::Duration};
 
 use api::files::WatchEvent;
 use axum::{
+    Extension,
     http::{HeaderMap, Uri},
     response::sse::{Event, KeepAlive, Sse},
 };
@@ -16,7 +17,10 @@ use model::file::FileEvent;
 use tokio::select;
 
 use super::{errors::reading, files, parameters, shown};
-use crate::{dataplane::access::Access, http::problem::ApiError};
+use crate::{
+    dataplane::{access::Access, ending::TellsItsEnd},
+    http::problem::ApiError,
+};
 
 /// How often a silent stream says that it is there.
 const ALIVE: Duration = Duration::from_secs(15);
@@ -25,7 +29,8 @@ pub(super) async fn watch(
     access: Access,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
+) -> Result<(Extension<TellsItsEnd>, Sse<impl Stream<Item = Result<Event, Infallible>>>), ApiError>
+{
     let parameters = parameters(&uri, &["path", "recursive", "cursor"])?;
     let place = parameters.place(&access)?;
     let breadth = if parameters.flag("recursive", false)? { Breadth::All } else { Breadth::One };
@@ -46,7 +51,8 @@ pub(super) async fn watch(
         let event = Event::default().id(number.to_string()).json_data(event).ok()?;
         Some(Ok(event))
     });
-    Ok(Sse::new(numbered).keep_alive(KeepAlive::new().interval(ALIVE)))
+    let told = Sse::new(numbered).keep_alive(KeepAlive::new().interval(ALIVE));
+    Ok((Extension(TellsItsEnd), told))
 }
 
 /// Waits for what happens next. The stream ends with the right to it.
