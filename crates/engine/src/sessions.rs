@@ -56,6 +56,9 @@ impl Default for Settings {
     }
 }
 
+/// How long what was opened in a sandbox goes on at most after its time: commands have five seconds.
+const PARTING: Duration = Duration::from_secs(15);
+
 /// The sessions of this server. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
 pub struct Sessions {
@@ -69,7 +72,7 @@ struct Shared {
     clock: Steady,
     turns: Turns,
     flights: Flights,
-    known: Mutex<Known>,
+    known: Arc<Mutex<Known>>,
     /// The first deadline has changed.
     earlier: Arc<Notify>,
 }
@@ -126,7 +129,7 @@ impl Sessions {
             clock: Steady::begin(),
             turns: Turns::default(),
             flights: Flights::default(),
-            known: Mutex::default(),
+            known: Arc::default(),
             earlier: Arc::default(),
         });
         for session in kept {
@@ -390,6 +393,16 @@ impl Shared {
         Ok(())
     }
 
+    /// Ends what a session has opened whose time is over, once its sandbox is gone or should be.
+    fn part_later(&self, sandbox: SandboxId) {
+        let (sandboxes, known) = (self.sandboxes.clone(), Arc::clone(&self.known));
+        self.sandboxes.tasks().start("parting from a sandbox", async move {
+            // Nobody keeps what cannot be removed.
+            let _ = tokio::time::timeout(PARTING, sandboxes.until_gone(&sandbox)).await;
+            known.lock().unwrap_or_else(PoisonError::into_inner).part(&sandbox);
+        });
+    }
+
     /// Ends the sandboxes of sessions that a server before this one has ended, and no more.
     async fn end_what_was_left(&self) -> Result<(), SandboxError> {
         let there = self.store().unfinished_sandboxes(self.sandboxes.node()).await?;
@@ -451,8 +464,12 @@ impl Shared {
             State::Released { kept_until } => kept_until,
             State::Ended(_) => self.clock.now(),
         });
+        let parting = session.ends_with_its_sandbox().then(|| session.sandbox.clone());
         if self.known().put(session, image, idle, look_at) {
             self.earlier.notify_one();
+        }
+        if let Some(sandbox) = parting {
+            self.part_later(sandbox);
         }
     }
 

@@ -152,6 +152,18 @@ pub enum EndCause {
     KilledByAdmin,
 }
 
+impl EndCause {
+    /// Tells whether it ends because its time is over, so that its commands are given a while for their own ends.
+    pub const fn is_by_time(&self) -> bool {
+        match self {
+            Self::LeaseExpired | Self::HardTtl => true,
+            // Nothing runs in one that was stopped.
+            Self::Released | Self::CleanupTtl => false,
+            Self::Requested | Self::DeletedBy { .. } | Self::KilledByAdmin => false,
+        }
+    }
+}
+
 /// What broke a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {

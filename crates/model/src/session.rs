@@ -257,6 +257,15 @@ impl Step {
 }
 
 impl Session {
+    /// Tells whether what it has opened goes on until its sandbox is gone, to hear how that ends: its time is
+    /// over, and nobody has taken it away.
+    pub const fn ends_with_its_sandbox(&self) -> bool {
+        match self.state {
+            State::Ended(SessionEnd::LeaseExpired | SessionEnd::HardTtl) => true,
+            State::Ended(_) | State::Live | State::Released { .. } => false,
+        }
+    }
+
     pub const fn has_ended(&self) -> bool {
         matches!(self.state, State::Ended(_))
     }

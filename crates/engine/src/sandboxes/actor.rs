@@ -7,6 +7,7 @@
 mod companions;
 mod deadlines;
 mod execs;
+mod farewell;
 mod foreign;
 mod freeze;
 mod lives;
@@ -60,6 +61,7 @@ use super::{
 use crate::images::{ImageError, Progress};
 use companions::Beside;
 use execs::Execs;
+use farewell::Farewell;
 use lives::Door;
 use main_process::MainProcess;
 pub(super) use main_process::NAME as MAIN;
@@ -182,6 +184,7 @@ pub(super) struct Actor {
     materials: Materials,
     /// Until when its processes may take to stop.
     stop_until: Option<Instant>,
+    farewell: Farewell,
     last_at: Timestamp,
     moments: Moments,
     /// How often the supervisor hung up since it last said anything.
@@ -259,6 +262,7 @@ impl Actor {
             waiting: Vec::new(),
             materials: Materials::default(),
             stop_until: None,
+            farewell: Farewell::default(),
             last_at,
             moments,
             hang_ups: 0,
@@ -346,7 +350,7 @@ impl Actor {
     async fn do_what_is_due(&mut self) {
         self.tend_ports();
         self.tend_companions();
-        if self.work.is_some() || self.retry.deadline().is_some() {
+        if self.work.is_some() || self.retry.deadline().is_some() || self.says_farewell().await {
             return;
         }
         let (shared, sandbox) = (Arc::clone(&self.shared), self.sandbox.clone());
@@ -413,20 +417,6 @@ impl Actor {
             self.let_go(Presence::Remains);
         }
         self.work = work;
-    }
-
-    async fn ask_to_stop(&mut self) {
-        if self.stop_until.is_some() {
-            return;
-        }
-        self.stop_until = Some(Instant::now() + GRACE + LAST_WAIT);
-        // What stands still could not even end.
-        if let Err(error) = self.thaw_bodies().await {
-            tracing::debug!(sandbox = %self.sandbox.id, %error, "cannot thaw");
-        }
-        let Presence::Link(link) = &self.presence else { return };
-        // A supervisor that is gone is seen as such by the next read.
-        let _ = link.ask(&Say::Stop { grace: GRACE }).await;
     }
 
     async fn finish(&mut self, done: Done) {

@@ -137,6 +137,16 @@ impl Sandboxes {
         }
     }
 
+    /// Returns when a sandbox is gone, or nobody here has it.
+    pub(crate) async fn until_gone(&self, id: &SandboxId) {
+        let life = self.shared.living().get(id).map(|contact| contact.life.clone());
+        let Some(mut life) = life else { return };
+        let is_gone =
+            |life: &Option<Life>| life.as_ref().is_some_and(|life| life.phase.is_terminal());
+        // An error means that its task has come to its end.
+        let _ = life.wait_for(is_gone).await;
+    }
+
     /// Deletes a sandbox as soon as that can be kept. If the server ends before, the next one does it.
     pub(crate) fn end_later(&self, id: SandboxId, cause: EndCause) {
         const RETRY: Duration = Duration::from_secs(5);

@@ -27,6 +27,8 @@ pub(super) struct Known {
     deadlines: BTreeSet<(Instant, SessionId)>,
     /// Sandboxes that had a session and are about to end.
     left: HashSet<SandboxId>,
+    /// What turns true when those are gone whose time is over, and what they have opened with them.
+    parting: HashMap<SandboxId, watch::Sender<bool>>,
     /// Scopes that had a session, by what they are hashed to.
     past: HashSet<u64>,
     hasher: RandomState,
@@ -62,6 +64,13 @@ impl Known {
     /// Says whether a sandbox had a session, and has none any more.
     pub(super) fn is_left(&self, sandbox: &SandboxId) -> bool {
         self.left.contains(sandbox)
+    }
+
+    /// Has what was opened by a session end that ended with its time: its sandbox is gone.
+    pub(super) fn part(&mut self, sandbox: &SandboxId) {
+        if let Some(over) = self.parting.remove(sandbox) {
+            over.send_replace(true);
+        }
     }
 
     /// Forgets sandboxes that are gone.
@@ -108,6 +117,12 @@ impl Known {
             Some(Held { over, touched, warned, .. }) => (over, touched, warned),
             None => (watch::Sender::new(false), None, None),
         };
+        if session.ends_with_its_sandbox() {
+            self.parting.insert(session.sandbox.clone(), over);
+            self.note_past(&session);
+            self.left.insert(session.sandbox);
+            return false;
+        }
         if !session.is_live() {
             over.send_replace(true);
         }

@@ -182,3 +182,72 @@ proptest! {
         }
     }
 }
+
+/// Somebody who has read the binding and decided, and has not kept yet what came of it.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    /// The one of this number sends a heartbeat: decides by what is kept now.
+    Beat(usize),
+    /// The sweeper looks at the lease.
+    Look,
+    /// What this one has decided is kept, if the binding is still the one that it has read.
+    Keep(usize),
+    Pass(i64),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let deed = prop_oneof![
+        (0_usize..4).prop_map(Deed::Beat),
+        Just(Deed::Look),
+        (0_usize..5).prop_map(Deed::Keep),
+        (0_usize..5).prop_map(Deed::Keep),
+        // Mostly to within a millisecond of the end.
+        prop_oneof![Just(1_i64), Just(99_999), Just(100_000), 0_i64..3000].prop_map(Deed::Pass),
+    ];
+    proptest::collection::vec(deed, 0..80)
+}
+
+proptest! {
+    /// F70: heartbeats that are late, doubled or out of order, and a sweeper that is as late: each heartbeat
+    /// renews or is refused, nothing ends that was renewed since it was looked at, and nothing is renewed
+    /// that has ended.
+    #[test]
+    fn f70_late_heartbeats_and_a_late_sweeper_never_both_have_their_way(deeds in deeds()) {
+        const SWEEPER: usize = 4;
+        let (mut now, mut decided): (i64, [Option<(Session, Timestamp)>; 5]) = (0, Default::default());
+        let begun = Step::begin(None, new(1), SessionEnd::Destroyed, TERMS, at(0));
+        let mut kept = begun.begun().unwrap().clone();
+        for deed in deeds {
+            let time = Timestamp::from_millis(now);
+            match deed {
+                Deed::Pass(millis) => now += millis,
+                Deed::Beat(number) => {
+                    let permitted = decide(Some(kept.state), Request::Heartbeat);
+                    let renewed = permitted.and_then(|_| kept.renew(TERMS, time));
+                    let is_over = kept.has_ended() || time >= kept.lease.until;
+                    prop_assert_eq!(renewed.is_err(), is_over);
+                    let step = renewed.ok().and_then(|step| step.changed().cloned());
+                    decided[number] = step.map(|step| (step, time));
+                }
+                Deed::Look if !kept.has_ended() => {
+                    let due = kept.lease.due(time, crate::lease::Activity::Last(at(-1000)), TERMS);
+                    if let crate::lease::Due::End(over) = due {
+                        let step = kept.end(over.into()).changed().cloned();
+                        decided[SWEEPER] = step.map(|step| (step, time));
+                    }
+                }
+                Deed::Look => {}
+                Deed::Keep(number) => {
+                    let Some((next, at)) = decided[number].take() else { continue };
+                    // As the store has it: a step names the revision that it changes.
+                    if next.revision != kept.revision + 1 {
+                        continue;
+                    }
+                    prop_assert!(!kept.has_ended(), "{next:?} after {kept:?}");
+                    prop_assert_eq!(next.has_ended(), at >= kept.lease.until);
+                    kept = next;
+                }
+            }
+        }
+    }
+}

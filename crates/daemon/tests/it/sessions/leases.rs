@@ -2,20 +2,47 @@
 
 use std::time::Duration;
 
-use engine::sessions::Settings;
+use engine::sessions::{SessionError, Settings, Which};
+use futures_util::future::join_all;
 use model::{
     event::{EventKind, Sequence},
+    exec::ExecEnd,
     lease::Terms,
     life::EndCause,
+    session::{Refusal, SessionEnd},
+    units::Timestamp,
 };
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{SESSIONS, access, ask, ensure, text};
-use crate::{sandboxed::Sandboxed, served::run, support::PATIENCE};
+use super::{
+    SESSIONS, access, ask, ensure,
+    races::{tenant, wanted},
+    text,
+};
+use crate::{exec::Wire, sandboxed::Sandboxed, served::run, support::PATIENCE};
 
 fn terms(lease: u64, hard: u64, grace: u64) -> Settings {
     let [lease, hard_ttl, release_grace] = [lease, hard, grace].map(Duration::from_millis);
     Settings { terms: Terms { lease, hard_ttl, release_grace }, idle: None }
+}
+
+fn now() -> Timestamp {
+    #[expect(clippy::disallowed_methods, reason = "leases are compared with the time of day")]
+    std::time::SystemTime::now().into()
+}
+
+/// Waits until a sandbox has come to its end; returns why, and when that was decided.
+async fn ended(sandboxed: &Sandboxed, sandbox: &str) -> (EndCause, Timestamp) {
+    let all = &sandboxed.sandboxes;
+    let mut events = all.events(&tenant(), sandbox, Sequence::ZERO).await.unwrap();
+    loop {
+        let next = timeout(PATIENCE, events.next()).await.expect("no event in time").unwrap();
+        let event = next.expect("it ends");
+        if let EventKind::DeleteRequested(cause) = event.kind {
+            return (cause, event.occurred_at);
+        }
+    }
 }
 
 /// Waits until a sandbox has come to its end; returns why, and what was told before.
@@ -194,4 +221,94 @@ async fn the_next_server_ends_the_sandbox_of_a_session_that_has_ended() {
     assert_ne!(again.sandbox.as_str(), text(&ended, "/sandbox/id"));
     let path = format!("{SESSIONS}/{}", text(&lives, "/session_id"));
     assert_eq!(ask(daemon, "GET", &path).await.status, 200);
+}
+
+/// Opens a command over a WebSocket; returns when it has said that it is there.
+async fn command(sandboxed: &Sandboxed, session: &Value, script: &str) -> Wire {
+    let id = text(session, "/sandbox/id").parse().unwrap();
+    let token = Some(text(session, "/token"));
+    let mut wire = Wire::open(sandboxed.daemon(), &id, "/v1/exec/ws", token).await;
+    wire.send(json!({"type": "start", "command": ["/bin/sh", "-c", script]})).await;
+    wire.until("stdout").await;
+    wire
+}
+
+/// F69: at the hard end commands are asked to end, and killed if they do not; whoever watches is told how they
+/// ended, with all that they have written, and then the sandbox is gone.
+#[tokio::test]
+async fn f69_at_the_hard_end_commands_have_a_while_for_theirs() {
+    let sandboxed = Sandboxed::start_on(terms(60_000, 4000, 1000)).await;
+    let daemon = sandboxed.daemon();
+    let session = ensure(daemon, "thr_1").await;
+    let wait = "echo here; while :; do sleep 0.05; done";
+    let mut killed = command(&sandboxed, &session, wait).await;
+    let orderly = format!("trap 'echo bye; exit 3' TERM; {wait}");
+    let mut orderly = command(&sandboxed, &session, &orderly).await;
+    let stubborn = format!("trap 'echo no' TERM; {wait}");
+    let mut stubborn = command(&sandboxed, &session, &stubborn).await;
+    let begun = tokio::time::Instant::now();
+    let (said, _, exit) = orderly.rest().await;
+    assert_eq!((said.as_str(), &exit["exit_code"]), ("bye\n", &json!(3)), "{exit}");
+    let (_, _, exit) = killed.rest().await;
+    assert_eq!((&exit["reason"], &exit["exit_code"]), (&json!("timed_out"), &Value::Null));
+    // Nobody else gets in meanwhile, and nothing brings it back.
+    let path = format!("{SESSIONS}/{}/heartbeat", text(&session, "/session_id"));
+    assert_eq!(ask(daemon, "POST", &path).await.problem(), (410, "BINDING_EXPIRED".into()));
+    let refused = access(daemon, text(&session, "/sandbox/id"), text(&session, "/token")).await;
+    assert!(matches!(refused.status, 401 | 404), "{}", refused.body);
+    let (said, _, exit) = stubborn.rest().await;
+    assert!(said.contains("no\n") && exit["reason"] == "timed_out", "{said:?} {exit}");
+    assert!(begun.elapsed() >= Duration::from_secs(5), "{:?}", begun.elapsed());
+    let (cause, told) = end(&sandboxed, text(&session, "/sandbox/id")).await;
+    assert_eq!(cause, EndCause::HardTtl);
+    let mut ends = told.iter().filter_map(|kind| match kind {
+        EventKind::ExecEnded { end, .. } => Some(end.clone()),
+        _ => None,
+    });
+    assert!(ends.all(|end| !matches!(end, ExecEnd::Lost(_))), "{told:?}");
+    for wire in [&mut killed, &mut orderly, &mut stubborn] {
+        while wire.next().await.is_ok() {}
+    }
+}
+
+/// F70: heartbeats that come as the lease ends, twice and in any order: each renews or is refused, and what was
+/// renewed is not ended by what was due before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f70_heartbeats_at_the_very_end_renew_or_come_too_late() {
+    let sandboxed = Sandboxed::start_on(terms(150, 60_000, 1000)).await;
+    let sessions = &sandboxed.sessions;
+    let (mut renewed, mut late) = (0, 0);
+    for round in 0..super::races::rounds(30) {
+        let id = format!("thr_{round}");
+        let begun = sessions.acquire(wanted(&id)).await.unwrap().shown.session;
+        let which = Which::Id(begun.id.clone());
+        let beats = (0..8_i64).map(|number| {
+            let at = begun.lease.until.as_millis() + number / 2 - 2;
+            let (which, tenant) = (which.clone(), tenant());
+            async move {
+                // Not a moment later than the clock says, which no timer promises.
+                while now().as_millis() < at {
+                    tokio::task::yield_now().await;
+                }
+                sessions.heartbeat(&tenant, &which).await
+            }
+        });
+        let mut until = begun.lease.until;
+        for answer in join_all(beats).await {
+            match answer {
+                Ok(shown) => {
+                    renewed += 1;
+                    assert!(shown.session.lease.until > begun.lease.until);
+                    until = until.max(shown.session.lease.until);
+                }
+                Err(SessionError::Refused(Refusal::Expired(SessionEnd::LeaseExpired))) => late += 1,
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        let (cause, ended_at) = ended(&sandboxed, begun.sandbox.as_str()).await;
+        assert_eq!(cause, EndCause::LeaseExpired);
+        // Both are to the millisecond, and of two clocks that go alike.
+        assert!(ended_at.as_millis() + 20 >= until.as_millis(), "{ended_at:?} before {until:?}");
+    }
+    assert_eq!(renewed + late, 8 * super::races::rounds(30));
 }

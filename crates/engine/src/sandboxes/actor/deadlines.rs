@@ -7,7 +7,7 @@ use model::{
 };
 use tokio::time::Instant;
 
-use super::{Actor, Presence};
+use super::{Actor, Presence, farewell::Farewell};
 
 impl Actor {
     /// Returns when something is to be done although nothing happens.
@@ -18,6 +18,7 @@ impl Actor {
     fn deadline_of_phase(&self) -> Option<Instant> {
         match self.phase() {
             Phase::Stopping => self.stop_until,
+            Phase::Deleting => self.farewell.deadline(),
             Phase::Stopped => self.end_of_keeping(),
             // It may be in use by commands that nobody here can see.
             _ if matches!(self.presence, Presence::Foreign { .. }) => None,
@@ -52,6 +53,9 @@ impl Actor {
     pub(super) async fn time_is_up(&mut self) {
         if self.retry.deadline().is_some_and(|at| at <= Instant::now()) {
             return self.retry.at_once();
+        }
+        if self.phase() == Phase::Deleting {
+            return self.farewell = Farewell::Over;
         }
         if self.phase() == Phase::Stopping {
             // Once: what comes then has a time of its own.

@@ -248,6 +248,12 @@ impl Actor {
         }
         failpoint::pass("e.log_synced");
         let observation = match end {
+            // By a signal of ours; one that ended by itself meanwhile has a code of its own.
+            End::Exited { exit: isolate::plan::Exit::Signal(_), written, .. }
+                if self.is_time_over() =>
+            {
+                Observation::ExecTimedOut { exec, lost: lost(&written) }
+            }
             End::Exited { exit, written, .. } => {
                 let exit = exit_of(exit);
                 match lost(&written) {

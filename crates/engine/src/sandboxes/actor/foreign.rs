@@ -20,7 +20,7 @@ impl Actor {
         if let Err(error) = gone {
             tracing::warn!(sandbox = %self.sandbox.id, %error, "cannot hear its supervisor");
         }
-        if self.phase() == Phase::Stopping {
+        if matches!(self.phase(), Phase::Stopping | Phase::Deleting) {
             return self.let_go(Presence::Remains);
         }
         self.hang_ups += 1;
