@@ -72,6 +72,26 @@ pub struct RotatedKey {
     pub key_epoch: u32,
 }
 
+/// Asks for another key of the server itself: `POST /v1/admin/master-key/rotate`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RotateMasterKey {
+    /// The key before is not to be trusted any more: all that was signed with it ends at once, and what
+    /// it had opened closes. Absent: it stays good for a day, in which all that it has signed ends by itself.
+    #[serde(default)]
+    pub at_once: bool,
+}
+
+/// The answer to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RotatedMasterKey {
+    /// Counts the keys that the server has had.
+    pub key: u32,
+    /// Until when the key before is good; absent if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_until: Option<String>,
+}
+
 /// Asks for a token: the form of `POST /oauth/token` (RFC 8693).
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExchangeToken {

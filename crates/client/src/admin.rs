@@ -5,7 +5,7 @@ use std::{pin::pin, time::Duration};
 use api::{
     audit::AuditPage,
     keys::{Actor, ActorKind, CreateKey, CreatedKey, Key, KeyList, KeyRole},
-    tokens::{MintToken, MintedToken, RotatedKey, TokenFormat},
+    tokens::{MintToken, MintedToken, RotateMasterKey, RotatedKey, RotatedMasterKey, TokenFormat},
 };
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
@@ -133,6 +133,15 @@ impl Admin {
     pub async fn rotate(&self, sandbox: &str) -> Result<RotatedKey, ClientError> {
         let path = format!("/v1/admin/sandboxes/{}/rotate-key", escaped(sandbox));
         let answer = self.ask(Method::POST, &path, Vec::new()).await?;
+        serde_json::from_slice(&answer).map_err(ClientError::Answer)
+    }
+
+    /// Gives the server itself another key. At once, all that was signed with the one before ends; else that
+    /// stays good for a day.
+    pub async fn rotate_master(&self, at_once: bool) -> Result<RotatedMasterKey, ClientError> {
+        let asked = RotateMasterKey { at_once };
+        let body = serde_json::to_vec(&asked).map_err(ClientError::Answer)?;
+        let answer = self.ask(Method::POST, "/v1/admin/master-key/rotate", body).await?;
         serde_json::from_slice(&answer).map_err(ClientError::Answer)
     }
 

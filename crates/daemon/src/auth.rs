@@ -49,8 +49,27 @@ pub struct Keyring {
 #[derive(Debug)]
 struct Inner {
     store: Store,
-    valid: RwLock<HashMap<KeyHash, Arc<Holder>>>,
+    valid: RwLock<Valid>,
     rules: Arc<Rules>,
+}
+
+/// The holders of valid keys, by what they show and by what their keys are called.
+#[derive(Debug, Default)]
+struct Valid {
+    by_hash: HashMap<KeyHash, Arc<Holder>>,
+    by_id: HashMap<KeyId, Arc<Holder>>,
+}
+
+impl Valid {
+    fn add(&mut self, hash: KeyHash, holder: Arc<Holder>) {
+        self.by_id.insert(holder.key.id.clone(), Arc::clone(&holder));
+        self.by_hash.insert(hash, holder);
+    }
+
+    fn remove(&mut self, id: &KeyId) -> Option<Arc<Holder>> {
+        self.by_hash.retain(|_, holder| holder.key.id != *id);
+        self.by_id.remove(id)
+    }
 }
 
 /// What holds for all keys.
@@ -100,11 +119,10 @@ impl Keyring {
         let (since, executions) = (Instant::now(), Mutex::default());
         let rules = Arc::new(Rules { policy, since, executions });
         let keys = store.keys().await?;
-        let valid = keys
-            .into_iter()
-            .filter(|(key, _)| key.revoked_at.is_none())
-            .map(|(key, hash)| (hash, Holder::new(key, &rules)))
-            .collect();
+        let mut valid = Valid::default();
+        for (key, hash) in keys.into_iter().filter(|(key, _)| key.revoked_at.is_none()) {
+            valid.add(hash, Holder::new(key, &rules));
+        }
         Ok(Self { inner: Arc::new(Inner { store, valid: RwLock::new(valid), rules }) })
     }
 
@@ -130,7 +148,7 @@ impl Keyring {
         let hash = secret.hash();
         let entry = Entry { object: Some(key.id.0.clone()), ..entry };
         self.inner.store.create_key_recorded(key.clone(), hash, entry).await?;
-        self.with_valid(|valid| valid.insert(hash, Holder::new(key.clone(), &self.inner.rules)));
+        self.with_valid(|valid| valid.add(hash, Holder::new(key.clone(), &self.inner.rules)));
         tracing::info!(key = %key.id, role = ?key.role, tenant = key.tenant, "key created");
         Ok(key)
     }
@@ -166,9 +184,7 @@ impl Keyring {
             }
             answer => answer?,
         };
-        let removed: Vec<_> =
-            self.with_valid(|valid| valid.extract_if(|_, holder| holder.key.id == id).collect());
-        for (_, holder) in removed {
+        if let Some(holder) = self.with_valid(|valid| valid.remove(&id)) {
             holder.revoked.send_replace(true);
             tracing::info!(key = %id, "key revoked");
         }
@@ -184,7 +200,7 @@ impl Keyring {
     pub(crate) fn holder(&self, secret: &str) -> Result<Caller, &'static str> {
         let hash = Secret::hash_of(secret);
         let valid = self.inner.valid.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(holder) = valid.get(&hash) else {
+        let Some(holder) = valid.by_hash.get(&hash) else {
             guesses::note_wrong();
             return Err("the API key is not valid");
         };
@@ -192,8 +208,23 @@ impl Keyring {
         Ok(Caller(Arc::clone(holder)))
     }
 
+    /// Returns the holder of a valid key, by what it is called.
+    pub(crate) fn known(&self, id: &str) -> Option<Caller> {
+        let valid = self.inner.valid.read().unwrap_or_else(PoisonError::into_inner);
+        valid.by_id.get(&KeyId(id.to_owned())).cloned().map(Caller)
+    }
+
+    /// Counts a request with a token that was given out with this key, as one with the key itself. A key
+    /// that is not known here has no bound here.
+    pub(crate) fn spend_for(&self, key: &str) -> Result<(), Duration> {
+        if !self.inner.rules.policy.bounds_requests() {
+            return Ok(());
+        }
+        self.known(key).map_or(Ok(()), |caller| caller.spend())
+    }
+
     /// No code panics while it holds the lock, so a poisoned one is as good as any.
-    fn with_valid<T>(&self, act: impl FnOnce(&mut HashMap<KeyHash, Arc<Holder>>) -> T) -> T {
+    fn with_valid<T>(&self, act: impl FnOnce(&mut Valid) -> T) -> T {
         act(&mut self.inner.valid.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -229,6 +260,16 @@ impl Caller {
     /// Returns what the operator has set.
     pub(crate) fn policy(&self) -> &Policy {
         &self.0.rules.policy
+    }
+
+    /// Tells whether the key manages this tenant.
+    pub(crate) fn manages(&self, tenant: &str) -> bool {
+        Policy::manages(self.role(), self.tenant(), tenant)
+    }
+
+    /// Returns the tenant that the key is confined to, if it is to one.
+    pub(crate) fn confined_to(&self) -> Option<&str> {
+        (!Policy::operates(self.role(), self.tenant())).then(|| self.tenant())
     }
 
     pub(crate) fn role(&self) -> policy::Role {
@@ -304,7 +345,10 @@ impl Drop for ExecutionPlace {
 /// Answers one that comes too fast.
 pub(crate) fn too_fast(wait: Duration) -> ApiError {
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-    let error = ApiError::new(ErrorCode::RateLimited, "too many requests with this key; wait");
+    let error = ApiError::new(
+        ErrorCode::RateLimited,
+        "too many requests with this key or its tokens; wait",
+    );
     error.with_header(RETRY_AFTER, seconds.max(1).into())
 }
 
@@ -326,7 +370,25 @@ impl FromRequestParts<App> for Caller {
     }
 }
 
-/// A caller who may manage keys.
+/// A caller who manages the whole server: an admin of the tenant that is there without being made.
+#[derive(Debug)]
+pub struct Operator(pub(crate) Caller);
+
+impl FromRequestParts<App> for Operator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let Admin(caller) = Admin::from_request_parts(parts, app).await?;
+        if Policy::operates(caller.role(), caller.tenant()) {
+            return Ok(Self(caller));
+        }
+        let message = "this is for admins of the server, whose keys are of the tenant default";
+        let entry = audit::by(&caller, Action::Access);
+        app.audit.refusal(&entry, Err(ApiError::new(ErrorCode::Forbidden, message)))
+    }
+}
+
+/// A caller who manages a tenant.
 #[derive(Debug)]
 pub struct Admin(pub(crate) Caller);
 

@@ -26,6 +26,12 @@ pub(crate) const LENGTH: usize = 32;
 /// Reads a key; at the first start it is made up. `without_it` says what becomes of the server's
 /// things if the file is removed.
 pub(crate) fn open(path: &Path, without_it: &'static str) -> Result<[u8; LENGTH], KeyFileError> {
+    let malformed = |_length| KeyFileError::Malformed { path: path.to_owned(), without_it };
+    <[u8; LENGTH]>::try_from(open_bytes(path)?).map_err(malformed)
+}
+
+/// Reads what the file of a key holds; at the first start that is made up.
+pub(crate) fn open_bytes(path: &Path) -> Result<Vec<u8>, KeyFileError> {
     let failed = |source| KeyFileError::File { path: path.to_owned(), source };
     let key = match read(path) {
         Ok(key) => key,
@@ -36,8 +42,12 @@ pub(crate) fn open(path: &Path, without_it: &'static str) -> Result<[u8; LENGTH]
     if is_open_to_others {
         return Err(KeyFileError::TooOpen { path: path.to_owned() });
     }
-    let malformed = |_length| KeyFileError::Malformed { path: path.to_owned(), without_it };
-    <[u8; LENGTH]>::try_from(key).map_err(malformed)
+    Ok(key)
+}
+
+/// Has the file of a key hold this, as a whole or not at all.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
+    write(path, bytes).map_err(|source| KeyFileError::File { path: path.to_owned(), source })
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -46,22 +56,27 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(key)
 }
 
-/// Makes a key and has it on disk, as a whole or not at all.
+/// Makes a key and has it on disk.
 fn make(path: &Path) -> io::Result<Vec<u8>> {
     let mut key = vec![0; LENGTH];
     if getrandom(&mut key, GetRandomFlags::empty())? != LENGTH {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
+    write(path, &key)?;
+    Ok(key)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("key.new");
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-    file.write_all(&key)?;
+    file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&unfinished, path)?;
     if let Some(folder) = path.parent() {
         File::open(folder)?.sync_all()?;
     }
-    Ok(key)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ const SECRET_BYTES: usize = 24;
 const MAX_NAME_BYTES: usize = 128;
 
 /// A tenant that exists without being made.
-pub const DEFAULT_TENANT: &str = "default";
+pub const DEFAULT_TENANT: &str = model::policy::SERVER_TENANT;
 
 /// The secret text of a key. Shown once, kept nowhere.
 #[derive(Clone, PartialEq, Eq)]

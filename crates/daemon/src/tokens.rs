@@ -12,9 +12,10 @@ mod header;
 mod held;
 mod ledger;
 pub mod link;
+pub mod masters;
 pub(crate) mod mint;
 pub(crate) mod opaque;
-mod preview;
+pub mod preview;
 
 use std::{
     collections::HashMap,
@@ -23,10 +24,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use aws_lc_rs::{
-    hkdf::{HKDF_SHA256, Prk, Salt},
-    hmac::{self, HMAC_SHA256},
-};
+use aws_lc_rs::hmac;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use model::{
     actor::Actor,
@@ -42,6 +40,7 @@ use crate::{
 };
 pub use held::Held;
 use ledger::Ledger;
+use masters::Masters;
 pub use opaque::FindError;
 use opaque::Remembered;
 
@@ -51,8 +50,6 @@ pub const MAX_BYTES: usize = 4 << 10;
 const SIGNATURE: usize = 43;
 /// Keys of sandboxes that are kept; each takes about 1 KiB.
 const MAX_KEYS: usize = 4096;
-/// Keeps these keys apart from all others that may be derived from the same master key.
-const PURPOSE: &[u8] = b"ringfence sandbox token";
 
 /// Signs and checks tokens. Cheap to clone; all clones are the same.
 #[derive(Clone)]
@@ -61,7 +58,7 @@ pub struct Tokens {
 }
 
 struct Inner {
-    master: Prk,
+    masters: Masters,
     /// By their name. Only keys of genuine tokens are in it, so that strangers cannot fill it.
     keys: RwLock<HashMap<String, Arc<hmac::Key>>>,
     ledger: Ledger,
@@ -142,8 +139,9 @@ impl Tokens {
         opaque_tenants: Vec<String>,
     ) -> Result<Self, OpenError> {
         let path = data.join("tokens.key");
-        let master = key_file::open(&path, "which ends all tokens that were given out")?;
-        Ok(Self::kept(&master, store, opaque_tenants).await?)
+        let (first, older) = masters::open(&path)?;
+        let masters = Masters::new(&first, &older, Some(path));
+        Ok(Self::over(masters, store, opaque_tenants).await?)
     }
 
     /// Signs with this key, and keeps in this store what happens to tokens.
@@ -152,37 +150,40 @@ impl Tokens {
         store: Store,
         opaque_tenants: Vec<String>,
     ) -> Result<Self, StoreError> {
-        let tokens = Self::with(master, Some(store.clone()), opaque_tenants);
+        Self::over(Masters::of(master), store, opaque_tenants).await
+    }
+
+    async fn over(
+        masters: Masters,
+        store: Store,
+        opaque_tenants: Vec<String>,
+    ) -> Result<Self, StoreError> {
+        let tokens = Self::with(masters, Some(store.clone()), opaque_tenants);
         tokens.absorb(tokens.read_all(&store).await?);
         Ok(tokens)
     }
 
     /// Signs with this key, and forgets with the process what happens to tokens.
     pub fn new(master: &[u8; key_file::LENGTH]) -> Self {
-        Self::with(master, None, Vec::new())
+        Self::with(Masters::of(master), None, Vec::new())
     }
 
-    fn with(
-        master: &[u8; key_file::LENGTH],
-        store: Option<Store>,
-        opaque_tenants: Vec<String>,
-    ) -> Self {
-        let master = Salt::new(HKDF_SHA256, PURPOSE).extract(master);
+    fn with(masters: Masters, store: Option<Store>, opaque_tenants: Vec<String>) -> Self {
         let (keys, ledger, remembered) =
             (RwLock::default(), Ledger::default(), Remembered::default());
-        let inner = Inner { master, keys, ledger, remembered, store, opaque_tenants };
+        let inner = Inner { masters, keys, ledger, remembered, store, opaque_tenants };
         Self { inner: Arc::new(inner) }
     }
 
     /// Signs claims with the key of their sandbox.
     pub fn sign(&self, claims: &Claims) -> Result<Token, SignError> {
         let epoch = self.epoch_of(&claims.sandbox).0;
-        let name = header::key_name(&claims.sandbox, epoch);
-        let key = self.known(&name).unwrap_or_else(|| {
-            let key = Arc::new(self.derive(&claims.sandbox, epoch));
-            self.remember(name.clone(), &key);
-            key
-        });
+        let master = self.inner.masters.signing();
+        let name = header::key_name(&claims.sandbox, epoch, master);
+        let (name, key) = match self.known(&name) {
+            Some(key) => (name, key),
+            None => self.newest_key(&claims.sandbox, epoch),
+        };
         let payload = claims::write(claims).map_err(SignError::Claims)?;
         let mut token = URL_SAFE_NO_PAD.encode(header::write(&name));
         token.push('.');
@@ -214,9 +215,14 @@ impl Tokens {
             return Err(NotGenuine::Key);
         }
         let decoded = URL_SAFE_NO_PAD.decode(signature).map_err(|_not_base64| NotGenuine::Form)?;
+        let (masters, now) = (&self.inner.masters, clock::timestamp());
+        if !masters.is_good(header.master, now) {
+            return Err(NotGenuine::Key);
+        }
         let known = self.known(&header.key_name);
         let is_known = known.is_some();
-        let key = known.unwrap_or_else(|| Arc::new(self.derive(&header.sandbox, header.epoch)));
+        let derive = || masters.of_sandbox(header.master, &header.sandbox, header.epoch, now);
+        let key = known.or_else(|| derive().map(Arc::new)).ok_or(NotGenuine::Key)?;
         // Takes the same time wherever the first difference is.
         hmac::verify(&key, signed.as_bytes(), &decoded).map_err(|_forged| NotGenuine::Signature)?;
         if !is_known {
@@ -233,12 +239,14 @@ impl Tokens {
 
     /// Returns a genuine token of either kind, and keeps an eye on it.
     pub async fn held(&self, text: &str) -> Result<Held, FindError> {
+        // Before it is looked at: what ends everything meanwhile ends it too.
+        let floor = self.inner.masters.floor();
         let (claims, epoch) = if text.starts_with(opaque::PREFIX) {
             self.find(text).await?
         } else {
             self.read_signed(text)?
         };
-        Ok(Held::new(self.clone(), claims, epoch))
+        Ok(Held::new(self.clone(), claims, epoch, floor))
     }
 
     /// Returns which of a sandbox's keys is in use. Raising it ends all tokens of the sandbox at once.
@@ -259,11 +267,12 @@ impl Tokens {
         clock::timestamp()
     }
 
-    fn derive(&self, sandbox: &SandboxId, epoch: u32) -> hmac::Key {
-        let info = [sandbox.as_str().as_bytes(), &epoch.to_be_bytes()];
-        // It fails if more than 255 blocks are asked for, and one is.
-        let derived = self.inner.master.expand(&info, HMAC_SHA256);
-        derived.expect("one block can always be derived").into()
+    /// Returns the key of a sandbox that signs, and its name. The server may have another by now.
+    fn newest_key(&self, sandbox: &SandboxId, epoch: u32) -> (String, Arc<hmac::Key>) {
+        let (master, key) = self.inner.masters.newest_of(sandbox, epoch);
+        let (name, key) = (header::key_name(sandbox, epoch, master), Arc::new(key));
+        self.remember(name.clone(), &key);
+        (name, key)
     }
 
     fn known(&self, name: &str) -> Option<Arc<hmac::Key>> {
@@ -278,6 +287,11 @@ impl Tokens {
             keys.clear();
         }
         keys.insert(name, Arc::clone(key));
+    }
+
+    /// Forgets those of master keys that are not good any more; the others are derived again.
+    fn forget_keys(&self) {
+        self.inner.keys.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

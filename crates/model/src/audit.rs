@@ -35,6 +35,7 @@ pub enum Action {
     /// API key opened.
     Access,
     ExecStart,
+    ExecCancel,
     ShellOpen,
     FileWrite,
     /// Entries that could not be kept; how many is their count.
@@ -42,7 +43,7 @@ pub enum Action {
 }
 
 impl Action {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::KeyCreate,
         Self::KeyRevoke,
         Self::TokenMint,
@@ -66,6 +67,7 @@ impl Action {
         Self::LinkMint,
         Self::Access,
         Self::ExecStart,
+        Self::ExecCancel,
         Self::ShellOpen,
         Self::FileWrite,
         Self::AuditLost,
@@ -96,6 +98,7 @@ impl Action {
             Self::LinkMint => "link.mint",
             Self::Access => "access",
             Self::ExecStart => "exec.start",
+            Self::ExecCancel => "exec.cancel",
             Self::ShellOpen => "shell.open",
             Self::FileWrite => "file.write",
             Self::AuditLost => "audit.lost",

@@ -66,7 +66,7 @@ pub struct Quotas {
     pub sandboxes: Option<u32>,
     /// Executions that wait or run.
     pub executions: Option<u32>,
-    /// Requests with one key.
+    /// Requests with one key, and with the tokens that were given out with it.
     pub requests_per_second: Option<u32>,
 }
 
@@ -111,7 +111,20 @@ impl Default for Policy {
     }
 }
 
+/// The tenant that is there without being made. Its admins are those of the whole server.
+pub const SERVER_TENANT: &str = "default";
+
 impl Policy {
+    /// Decides whether a key manages the whole server.
+    pub fn operates(role: Role, own: &str) -> bool {
+        role == Role::Admin && own == SERVER_TENANT
+    }
+
+    /// Decides whether a key manages the keys of a tenant, and reads what was done with them.
+    pub fn manages(role: Role, own: &str, tenant: &str) -> bool {
+        role == Role::Admin && (own == tenant || Self::operates(role, own))
+    }
+
     fn rule(&self, role: Role) -> &Rule {
         match role {
             Role::Admin => &self.admin,
@@ -188,6 +201,12 @@ impl Policy {
             Some(asked) if asked > most => Err(TtlError { most }),
             Some(asked) => Lifetime::seconds(asked).map_err(|_too_short| TtlError { most }),
         }
+    }
+
+    /// Tells whether any tenant has a bound of requests.
+    pub fn bounds_requests(&self) -> bool {
+        let all = self.tenants.values().chain([&self.quotas]);
+        all.into_iter().any(|quotas| quotas.requests_per_second.is_some())
     }
 
     pub fn quotas(&self, tenant: &str) -> Quotas {
@@ -326,6 +345,25 @@ mod tests {
             let expected = expected.map(str::to_owned);
             assert_eq!(granted, expected, "{role:?} {own:?} {acts_for:?} {asked:?}");
         }
+    }
+
+    #[test]
+    fn admins_manage_their_tenant_and_those_of_the_server_every_one() {
+        let rows = [
+            (Role::Admin, "default", "default", true),
+            (Role::Admin, "default", "theirs", true),
+            (Role::Admin, "theirs", "theirs", true),
+            (Role::Admin, "theirs", "default", false),
+            (Role::Admin, "theirs", "others", false),
+            (Role::Broker, "default", "default", false),
+            (Role::User, "theirs", "theirs", false),
+        ];
+        for (role, own, tenant, expected) in rows {
+            assert_eq!(Policy::manages(role, own, tenant), expected, "{role:?} {own} {tenant}");
+        }
+        assert!(Policy::operates(Role::Admin, "default"));
+        assert!(!Policy::operates(Role::Admin, "theirs"));
+        assert!(!Policy::operates(Role::Broker, "default"));
     }
 
     #[test]

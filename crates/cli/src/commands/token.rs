@@ -22,6 +22,7 @@ Examples:
   ringfence token mint --sandbox my-sandbox --scope fs:ro --path /workspace/a --ttl 5m
   ringfence token mint --sandbox my-sandbox --scope process --agent robot --json
   ringfence token rotate my-sandbox
+  ringfence token rotate-master
 
   TOKEN=$(ringfence token mint --sandbox my-sandbox)
   curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:7700/dp/SANDBOX_ID/v1/access"
@@ -41,6 +42,12 @@ enum Action {
     Rotate {
         /// The sandbox's name or id
         sandbox: String,
+    },
+    /// Give the server itself another key; the one before stays good for a day
+    RotateMaster {
+        /// The key before has leaked: all tokens and previews end at once, and what they had opened closes
+        #[arg(long)]
+        at_once: bool,
     },
 }
 
@@ -83,6 +90,15 @@ impl Token {
             Action::Rotate { sandbox } => {
                 let rotated = admin.rotate(&sandbox).await?;
                 complain(&format!("all tokens of {} have ended", rotated.sandbox_id));
+                Ok(())
+            }
+            Action::RotateMaster { at_once } => {
+                let rotated = admin.rotate_master(at_once).await?;
+                let before = match rotated.previous_until {
+                    Some(until) => format!("the one before is good until {until}"),
+                    None => "all that was signed before has ended".to_owned(),
+                };
+                complain(&format!("the server signs with its key {}; {before}", rotated.key));
                 Ok(())
             }
         }

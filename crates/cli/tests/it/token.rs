@@ -51,6 +51,21 @@ fn a_token_is_printed_alone_and_opens_its_sandbox_also_after_a_restart_of_the_se
     let third = keeper.ask(&scope);
     let token = third.out.trim_end();
     assert!(access(&keeper, sandbox, token).starts_with("HTTP/1.1 200"));
+    // So does another key of the server itself, if it is said so; else not.
+    let rotated = keeper.ask(&["token", "rotate-master"]);
+    assert!(rotated.code == Some(0) && rotated.err.contains("good until"), "{rotated:?}");
+    keeper.kill();
+    keeper.start_again();
+    assert!(access(&keeper, sandbox, token).starts_with("HTTP/1.1 200"));
+    let rotated = keeper.ask(&["token", "rotate-master", "--at-once"]);
+    assert!(rotated.code == Some(0) && rotated.err.contains("has ended"), "{rotated:?}");
+    assert!(access(&keeper, sandbox, token).starts_with("HTTP/1.1 401"));
+    keeper.kill();
+    keeper.start_again();
+    assert!(access(&keeper, sandbox, token).starts_with("HTTP/1.1 401"));
+    let fourth = keeper.ask(&scope);
+    let token = fourth.out.trim_end();
+    assert!(access(&keeper, sandbox, token).starts_with("HTTP/1.1 200"));
     let unknown = keeper.ask(&["token", "rotate", "nothing"]);
     assert!(unknown.code == Some(125) && unknown.err.contains("NOT_FOUND"), "{unknown:?}");
 

@@ -94,7 +94,7 @@ const fn mark(order: Order) -> &'static str {
 
 /// Reads one page. It looks at a bounded number of records, whatever is wanted: a page may be empty
 /// and yet say where to go on.
-async fn read(store: &Store, wanted: &Wanted) -> Result<AuditPage, ApiError> {
+async fn read(store: &Store, wanted: &Wanted, tenant: Option<&str>) -> Result<AuditPage, ApiError> {
     let (order, beyond) = wanted.part()?;
     let found = store.audit(Part { order, beyond, limit: PAGE }).await.map_err(shown)?;
     let is_all = found.len() < usize::try_from(PAGE).unwrap_or(usize::MAX);
@@ -104,7 +104,8 @@ async fn read(store: &Store, wanted: &Wanted) -> Result<AuditPage, ApiError> {
     while records.len() < limit {
         let Some(record) = rest.next() else { break };
         last = Some(record.sequence);
-        if wanted.matches(&record) {
+        let is_told = tenant.is_none_or(|tenant| record.tenant.as_deref() == Some(tenant));
+        if is_told && wanted.matches(&record) {
             records.push(to_wire(&record)?);
         }
     }
@@ -131,10 +132,14 @@ fn to_wire(record: &Record) -> Result<api::audit::AuditRecord, ApiError> {
 }
 
 impl Audit {
-    /// Returns records, with all that was noted before.
-    pub(crate) async fn read(&self, wanted: &Wanted) -> Result<AuditPage, ApiError> {
+    /// Returns records, with all that was noted before: of one tenant, or of all.
+    pub(crate) async fn read(
+        &self,
+        wanted: &Wanted,
+        tenant: Option<&str>,
+    ) -> Result<AuditPage, ApiError> {
         self.settle().await;
-        read(&self.0.store, wanted).await
+        read(&self.0.store, wanted, tenant).await
     }
 }
 
@@ -154,7 +159,7 @@ impl Offline {
     /// Returns records as lines of JSON, and where to go on, as the route for admins does; or says
     /// why not.
     pub async fn read(&self, wanted: &Wanted) -> Result<(Vec<String>, Option<String>), String> {
-        let page = read(&self.store, wanted).await;
+        let page = read(&self.store, wanted, None).await;
         let page = page.map_err(|error| error.message().to_owned())?;
         let lines = page.records.iter().map(serde_json::to_string).collect::<Result<_, _>>();
         Ok((lines.map_err(|error| error.to_string())?, page.next_cursor))

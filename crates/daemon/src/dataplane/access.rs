@@ -218,7 +218,12 @@ impl Access {
         let revoked = async {
             match &self.0.proof {
                 Proof::Key(caller) => turned(caller.revoked()).await,
-                Proof::Link(link) => link.tokens.until_rotated(&self.0.sandbox, link.epoch).await,
+                Proof::Link(link) => {
+                    select! {
+                        () = link.tokens.until_rotated(&self.0.sandbox, link.age) => {}
+                        () = turned(link.caller.revoked()) => {}
+                    }
+                }
                 Proof::Token { held, over } => {
                     select! {
                         () = held.until_revoked() => {}
@@ -385,7 +390,11 @@ impl Plane {
         sandbox: &SandboxId,
         needed: Option<Capability>,
     ) -> Result<Access, Refusal> {
-        let checked = self.check(&held, sandbox, needed).await;
+        // Whoever has a token has it by a key, and counts as whoever shows that.
+        let checked = match self.keyring.spend_for(&held.claims().key) {
+            Ok(()) => self.check(&held, sandbox, needed).await,
+            Err(wait) => Err(Refusal::TooFast(wait)),
+        };
         let (tenant, over) = checked.inspect_err(|refusal| {
             self.audit.note(denied(shown_by(held.claims()), refusal));
         })?;

@@ -1,7 +1,7 @@
 //! What the engine refuses, as answers of the data plane.
 
 use api::errors::ErrorCode;
-use engine::sandboxes::SandboxError;
+use engine::{images::ImageError, sandboxes::SandboxError};
 use model::sandbox::Refusal;
 
 use crate::http::problem::ApiError;
@@ -49,6 +49,7 @@ pub(super) fn code(error: &SandboxError) -> ErrorCode {
             ErrorCode::Unavailable
         }
         SandboxError::Provider(_) => ErrorCode::ProviderUnavailable,
+        SandboxError::Image(ImageError::NotAllowed(_)) => ErrorCode::Forbidden,
         SandboxError::Image(_) | SandboxError::BrokenOff | SandboxError::Store(_) => {
             ErrorCode::InternalError
         }

@@ -61,18 +61,14 @@ impl Gate {
         if access.is_by_key() {
             access.note(Action::Access, Some(route), None);
         }
-        match least {
-            Some(least) => {
-                let unproven =
-                    Unproven::new(self.plane.clone(), sandbox, least, Some(access)).by(guest);
-                request.extensions_mut().insert(unproven);
-                Ok(None)
-            }
-            None => {
-                request.extensions_mut().insert(access.clone());
-                Ok(Some(access))
-            }
+        if let Some(least) = least {
+            let unproven =
+                Unproven::new(self.plane.clone(), sandbox, least, Some(access)).by(guest);
+            request.extensions_mut().insert(unproven);
+            return Ok(None);
         }
+        request.extensions_mut().insert(access.clone());
+        Ok(Some(access))
     }
 
     async fn access(

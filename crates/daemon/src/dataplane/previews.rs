@@ -18,7 +18,7 @@ use axum::{
     Json,
     extract::{Path, State},
 };
-use model::{capability::Capability, ids::SandboxId, token::Epoch, units::Timestamp};
+use model::{capability::Capability, ids::SandboxId, units::Timestamp};
 use serde_json::json;
 
 use super::{
@@ -33,6 +33,7 @@ use crate::{
         problem::{self, ApiError},
     },
     openapi::{Doc, Tag},
+    tokens::masters::KeyAge,
 };
 use host::Domain;
 pub(crate) use serve::divert;
@@ -115,8 +116,9 @@ async fn create(
     let (until, link_until) = (after(now, Duration::from_secs(seconds)), after(now, LINK));
     let sandbox = access.sandbox().clone();
     let url = domain.origin_of(&sandbox, port);
-    let epoch = app.tokens.as_ref().map_or(Epoch::FIRST, |tokens| tokens.epoch_of(&sandbox));
-    let ticket = Ticket { sandbox, port, until, path, epoch };
+    let age = app.tokens.as_ref().map_or(KeyAge::FIRST, |tokens| tokens.age_of(&sandbox));
+    let key = access.key_id().to_owned();
+    let ticket = Ticket { sandbox, port, until, path, age, key };
     let secret = app.previews.tickets.issue(ticket, LINK)?;
     tracing::info!(
         sandbox = %access.sandbox(), port, credential = access.credential_id(), "preview made"

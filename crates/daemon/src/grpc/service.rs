@@ -117,8 +117,10 @@ impl SandboxService for Surface {
     ) -> Answer<v1::AcceptedResponse> {
         let (sandboxes, who, v1::ResumeSandboxRequest { sandbox_id }) = self.take(request)?;
         let name = known_name(&sandbox_id)?.to_owned();
+        let entry = about(&sandboxes, &who, Action::SandboxResume, &name).await;
         let resumed = async move { sandboxes.resume(&who.tenant, &name).await };
         let taken = self.carry_out(resumed).await?;
+        self.note_taken(entry, &taken);
         match taken.map_err(|error| of_sandbox(&error, &sandbox_id, About::Life))? {
             Taken::Accepted => Ok(accepted()),
             Taken::AlreadySo => {
@@ -133,9 +135,11 @@ impl SandboxService for Surface {
     ) -> Answer<v1::AcceptedResponse> {
         let (sandboxes, who, v1::StopSandboxRequest { sandbox_id }) = self.take(request)?;
         let name = known_name(&sandbox_id)?.to_owned();
+        let entry = about(&sandboxes, &who, Action::SandboxStop, &name).await;
         let (stopping, tenant) = (sandboxes.clone(), who.tenant.clone());
         let stopped = async move { stopping.stop(&tenant, &name).await };
         let taken = self.carry_out(stopped).await?;
+        self.note_taken(entry, &taken);
         match taken.map_err(|error| of_sandbox(&error, &sandbox_id, About::Life))? {
             Taken::Accepted => Ok(accepted()),
             // One that is being stopped is READY until it has.
@@ -152,16 +156,11 @@ impl SandboxService for Surface {
     ) -> Answer<v1::AcceptedResponse> {
         let (sandboxes, who, v1::DeleteSandboxRequest { sandbox_id }) = self.take(request)?;
         let name = known_name(&sandbox_id)?.to_owned();
-        let entry = who.entry(Action::SandboxDelete);
-        let sandbox = sandboxes.get(&who.tenant, &name).await.ok();
-        let entry = Entry { sandbox: sandbox.map(|it| it.id.to_string()), ..entry };
+        let entry = about(&sandboxes, &who, Action::SandboxDelete, &name).await;
         let deleted =
             async move { sandboxes.delete(&who.tenant, &name, EndCause::Requested).await };
         let taken = self.carry_out(deleted).await?;
-        self.note_refusal(entry.clone(), &taken);
-        if matches!(taken, Ok(Taken::Accepted)) {
-            self.audit.note(entry);
-        }
+        self.note_taken(entry, &taken);
         taken.map_err(|error| of_sandbox(&error, &sandbox_id, About::Life))?;
         Ok(accepted())
     }
@@ -215,10 +214,15 @@ impl SandboxService for Surface {
         let exec = from_wire::exec_id(&own_id)?;
         let spec = from_wire::exec_spec(request)?;
         let sandbox = known_name(&name)?.to_owned();
+        let entry = about(&sandboxes, &who, Action::ExecStart, &sandbox).await;
         let started = async move {
             sandboxes.start_exec(&who.tenant, &sandbox, exec, spec, WhenStopped::Refuse).await
         };
         let started = self.carry_out(started).await?;
+        self.note_refusal(entry.clone(), &started);
+        if let Ok(started) = &started {
+            self.audit.note(Entry { object: Some(started.exec.id.to_string()), ..entry });
+        }
         let started = started.map_err(|error| of_sandbox(&error, &name, About::Exec(&own_id)))?;
         Ok(Response::new(v1::CreateExecResponse {
             exec_id: started.exec.id.to_string(),
@@ -233,8 +237,15 @@ impl SandboxService for Surface {
     ) -> Answer<v1::AcceptedResponse> {
         let (sandboxes, who, v1::CancelExecRequest { exec_id }) = self.take(request)?;
         let exec = known_exec(&exec_id)?;
+        let entry = Entry { object: Some(exec.to_string()), ..who.entry(Action::ExecCancel) };
+        let found = sandboxes.exec(&who.tenant, &exec).await.ok();
+        let entry = Entry { sandbox: found.map(|it| it.exec.sandbox.to_string()), ..entry };
         let cancelled = async move { sandboxes.cancel_exec(&who.tenant, &exec).await };
         let cancelled = self.carry_out(cancelled).await?;
+        self.note_refusal(entry.clone(), &cancelled);
+        if cancelled.is_ok() {
+            self.audit.note(entry);
+        }
         cancelled.map_err(|error| of_exec(&error, &exec_id))?;
         Ok(accepted())
     }
@@ -270,6 +281,15 @@ impl Surface {
         audit: Audit,
     ) -> Self {
         Self { sandboxes, tasks, phase, audit, changes: Arc::new(Semaphore::new(MAX_CHANGES)) }
+    }
+
+    /// Has it recorded that a change was accepted or refused. What was so already is no news.
+    fn note_taken(&self, entry: Entry, answer: &Result<Taken, SandboxError>) {
+        match answer {
+            Ok(Taken::Accepted) => self.audit.note(entry),
+            Ok(Taken::AlreadySo) => {}
+            Err(error) => self.audit.note(refused(entry, error)),
+        }
     }
 
     fn note_refusal<T>(&self, entry: Entry, answer: &Result<T, SandboxError>) {
@@ -313,6 +333,12 @@ impl Surface {
         let failed = |_| status(Reason::Internal, "the server failed; its log says more", &[]);
         told.await.map_err(failed)
     }
+}
+
+/// Returns the entry of something that is done to a sandbox, by its id if there is such a one.
+async fn about(sandboxes: &Sandboxes, who: &Who, action: Action, name: &str) -> Entry {
+    let sandbox = sandboxes.get(&who.tenant, name).await.ok();
+    Entry { sandbox: sandbox.map(|it| it.id.to_string()), ..who.entry(action) }
 }
 
 /// Returns the entry of what was not done: refused for what was asked, or impossible for us.

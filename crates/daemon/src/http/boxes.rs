@@ -121,6 +121,7 @@ fn not_made(error: SandboxError) -> ApiError {
                 ApiError::from(SandboxError::Image(error))
             }
             ImageError::Busy => ApiError::new(ErrorCode::Unavailable, error.to_string()),
+            ImageError::NotAllowed(_) => ApiError::new(ErrorCode::Forbidden, error.to_string()),
             other => {
                 ApiError::new(ErrorCode::InvalidRequest, other.to_string()).with_kind("ImagePull")
             }

@@ -2,7 +2,10 @@
 
 use api::{
     errors::ErrorCode,
-    tokens::{Introspection, MintToken, MintedToken, RevokeTokens, RotatedKey},
+    tokens::{
+        Introspection, MintToken, MintedToken, RevokeTokens, RotateMasterKey, RotatedKey,
+        RotatedMasterKey,
+    },
 };
 use axum::{
     Json,
@@ -25,13 +28,15 @@ use super::{
 };
 use crate::{
     audit,
-    auth::{Admin, Caller},
+    auth::{Admin, Caller, Operator},
+    clock,
     dataplane::{access::Plane, refusal::Refusal, shape::Shape},
     from_wire, keys,
     openapi::{Doc, Opens, Tag, Tenancy},
     to_wire,
     tokens::{
         SignError,
+        masters::{ChangeError, Overlap},
         mint::{MintError, Minted, Wish, mint},
     },
 };
@@ -53,11 +58,17 @@ pub(super) fn routes() -> Routes {
     let looked = Doc::new(Tag::Tokens, "Tells what a token says that is good now")
         .answers::<Introspection>(200, "What it says.")
         .refuses(&[ErrorCode::NotFound]);
+    let master_rotated = Doc::new(Tag::Tokens, "Gives the server itself another key")
+        .takes::<RotateMasterKey>(&json!({"at_once": false}))
+        .tenancy(Tenancy::Server)
+        .answers::<RotatedMasterKey>(200, "The key that it has now.")
+        .refuses(&[ErrorCode::NotFound, ErrorCode::Conflict]);
     let rotate_path = "/v1/admin/sandboxes/{sandbox}/rotate-key";
     Routes::new(Shape::Envelope)
         .post("/v1/admin/tokens", Opens::Admin, given_out, give_out)
         .post("/v1/admin/tokens/revoke", Opens::Admin, revoked, revoke)
         .post(rotate_path, Opens::Admin, rotated, rotate)
+        .post("/v1/admin/master-key/rotate", Opens::Admin, master_rotated, rotate_master)
         .get("/internal/tokens/{token}", Opens::Admin, looked, look)
 }
 
@@ -108,6 +119,22 @@ async fn rotate(
     let sandbox_id = Some(sandbox.to_string());
     app.audit.note(Entry { sandbox: sandbox_id, ..audit::by(&caller, Action::TokenRotate) });
     Ok(Json(RotatedKey { sandbox_id: sandbox.to_string(), key_epoch: epoch.0 }))
+}
+
+/// Gives the server itself another key, with or without a time in which the one before stays good.
+async fn rotate_master(
+    State(app): State<App>,
+    Operator(caller): Operator,
+    Body(RotateMasterKey { at_once }): Body<RotateMasterKey>,
+) -> Result<Json<RotatedMasterKey>, ApiError> {
+    let entry = audit::by(&caller, Action::TokenRotate);
+    let entry = Entry { reason: at_once.then(|| "at once".to_owned()), ..entry };
+    let tokens = app.tokens.as_ref().ok_or_else(no_sandbox)?;
+    let overlap = if at_once { Overlap::None } else { Overlap::Day };
+    let changed = app.audit.refusal(&entry, tokens.change_master(overlap).await)?;
+    app.audit.note(Entry { object: Some(format!("master key {}", changed.number)), ..entry });
+    let previous_until = changed.previous_until.map(|until| clock::text(until.into()));
+    Ok(Json(RotatedMasterKey { key: changed.number, previous_until }))
 }
 
 /// Ends one token, or all of an actor.
@@ -208,6 +235,16 @@ impl From<ReachError> for ApiError {
             ReachError::Count => ErrorCode::InvalidRequest,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+impl From<ChangeError> for ApiError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::TooMany { .. } => Self::new(ErrorCode::Conflict, error.to_string()),
+            ChangeError::Random(error) => error.into(),
+            ChangeError::File(_) | ChangeError::BrokeOff => Self::internal(&error),
+        }
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) enum Tenancy {
     Hidden,
     /// Its own: nothing that the request names is of another.
     Own,
-    /// The same as all: the route is for the whole server.
+    /// Nothing, whatever its role is: the route is for admins of the whole server.
     Server,
 }
 

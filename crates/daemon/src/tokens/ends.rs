@@ -11,7 +11,7 @@ use model::{
 };
 use store::{Store, StoreError, tokens::Changed};
 
-use super::Tokens;
+use super::{Tokens, masters::KeyAge};
 use crate::clock;
 
 impl Tokens {
@@ -71,12 +71,12 @@ impl Tokens {
         Ok(())
     }
 
-    /// Returns when a sandbox has another key than this.
-    pub(crate) async fn until_rotated(&self, sandbox: &SandboxId, epoch: Epoch) {
+    /// Returns when a sandbox, or the server, has another key than this.
+    pub(crate) async fn until_rotated(&self, sandbox: &SandboxId, age: KeyAge) {
         loop {
             // Before the question, so that what happens after it is heard.
             let mut bell = self.inner.ledger.bell(sandbox);
-            if self.epoch_of(sandbox) != epoch {
+            if self.age_of(sandbox) != age {
                 return;
             }
             if bell.changed().await.is_err() {

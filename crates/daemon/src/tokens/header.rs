@@ -5,6 +5,7 @@ use model::ids::SandboxId;
 
 const BEGINNING: &str = r#"{"alg":"HS256","typ":"JWT","kid":""#;
 const END: &str = r#""}"#;
+const FIRST_MASTER: u32 = 1;
 /// The longest that can be one of ours.
 const MAX_BYTES: usize = 128;
 
@@ -12,11 +13,17 @@ const MAX_BYTES: usize = 128;
 pub(super) struct Header {
     pub(super) sandbox: SandboxId,
     pub(super) epoch: u32,
+    /// The number of the master key.
+    pub(super) master: u32,
     pub(super) key_name: String,
 }
 
-pub(super) fn key_name(sandbox: &SandboxId, epoch: u32) -> String {
-    format!("{sandbox}.{epoch}")
+/// Names a key. The first master key is not named, as in tokens from before there could be another.
+pub(super) fn key_name(sandbox: &SandboxId, epoch: u32, master: u32) -> String {
+    match master {
+        FIRST_MASTER => format!("{sandbox}.{epoch}"),
+        _ => format!("{sandbox}.{epoch}.{master}"),
+    }
 }
 
 pub(super) fn write(key_name: &str) -> String {
@@ -32,11 +39,15 @@ pub(super) fn read(encoded: &str) -> Option<Header> {
     let length = URL_SAFE_NO_PAD.decode_slice(encoded, &mut buffer).ok()?;
     let text = str::from_utf8(buffer.get(..length)?).ok()?;
     let found = text.strip_prefix(BEGINNING)?.strip_suffix(END)?;
-    let (sandbox, epoch) = found.split_once('.')?;
+    let (sandbox, numbers) = found.split_once('.')?;
+    let (epoch, master) = match numbers.split_once('.') {
+        Some((epoch, master)) => (epoch, master.parse().ok()?),
+        None => (numbers, FIRST_MASTER),
+    };
     let (sandbox, epoch): (SandboxId, u32) = (sandbox.parse().ok()?, epoch.parse().ok()?);
-    let key_name = key_name(&sandbox, epoch);
+    let key_name = key_name(&sandbox, epoch, master);
     // A number can be written in several ways; we write it in one.
-    (key_name == found).then_some(Header { sandbox, epoch, key_name })
+    (key_name == found).then_some(Header { sandbox, epoch, master, key_name })
 }
 
 #[cfg(test)]
@@ -46,10 +57,14 @@ mod tests {
     #[test]
     fn only_headers_as_we_write_them_are_read() {
         let sandbox = SandboxId::from_random([3; 16]);
-        let ours = write(&key_name(&sandbox, 1));
+        let ours = write(&key_name(&sandbox, 1, 1));
         let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
         let read_back = read(&encode(&ours)).unwrap();
         assert_eq!((read_back.sandbox, read_back.epoch), (sandbox.clone(), 1));
+        for (epoch, master) in [(1, 2), (u32::MAX, u32::MAX), (7, 1)] {
+            let later = read(&encode(&write(&key_name(&sandbox, epoch, master)))).unwrap();
+            assert_eq!((later.epoch, later.master), (epoch, master));
+        }
         let id = sandbox.as_str();
         let kid = format!("\"kid\":\"{id}.1\"");
         let foreign = [
@@ -68,6 +83,9 @@ mod tests {
             format!(r#"{{"alg":"HS256","typ":"JWT",{kid},{kid}}}"#),
             format!(r#"{{"alg":"HS256","typ":"JWT","kid":"{id}"}}"#),
             format!(r#"{{"alg":"HS256","typ":"JWT","kid":"{id}.01"}}"#),
+            format!(r#"{{"alg":"HS256","typ":"JWT","kid":"{id}.1.1"}}"#),
+            format!(r#"{{"alg":"HS256","typ":"JWT","kid":"{id}.1.02"}}"#),
+            format!(r#"{{"alg":"HS256","typ":"JWT","kid":"{id}.1.2.3"}}"#),
             format!(r#"{{"alg":"HS256","typ":"JWT","kid":"{id}.+1"}}"#),
             format!(r#"{{"alg":"HS256","typ":"JWT","kid":"{id}.4294967296"}}"#),
             format!(r#"{{"alg":"HS256","typ":"JWT","kid":"{id}.1\u0000"}}"#),

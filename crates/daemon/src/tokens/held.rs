@@ -19,6 +19,8 @@ pub struct Held {
     tokens: Tokens,
     claims: Claims,
     epoch: Epoch,
+    /// The first master key that was good when it was shown.
+    floor: u32,
     /// The token whose life counts now: this one, or the one that took over its streams.
     counts: Mutex<Counts>,
 }
@@ -36,9 +38,9 @@ impl fmt::Debug for Held {
 }
 
 impl Held {
-    pub(super) fn new(tokens: Tokens, claims: Claims, epoch: Epoch) -> Self {
+    pub(super) fn new(tokens: Tokens, claims: Claims, epoch: Epoch, floor: u32) -> Self {
         let counts = Counts { id: claims.id.clone(), expires_at: claims.expires_at };
-        Self { tokens, claims, epoch, counts: Mutex::new(counts) }
+        Self { tokens, claims, epoch, floor, counts: Mutex::new(counts) }
     }
 
     pub fn claims(&self) -> &Claims {
@@ -83,7 +85,9 @@ impl Held {
 
     fn revoked_at(&self) -> Option<Timestamp> {
         let ledger = &self.tokens.inner.ledger;
-        if ledger.epoch_of(&self.claims.sandbox) != self.epoch {
+        let is_of_old_keys = ledger.epoch_of(&self.claims.sandbox) != self.epoch
+            || self.tokens.inner.masters.floor() != self.floor;
+        if is_of_old_keys {
             return Some(Timestamp::from_millis(i64::MIN));
         }
         ledger.ends_at(&self.counts().id, &self.claims)

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use aws_lc_rs::hmac::{self, HMAC_SHA256};
+use aws_lc_rs::hmac;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use model::{
     token::{Claims, Epoch, LEEWAY},
@@ -68,7 +68,7 @@ impl Tokens {
     pub(super) async fn keep(&self, what: &Claims) -> Result<Token, KeepError> {
         let store = self.inner.store.as_ref().ok_or(StoreError::Closed)?;
         let mut bytes = random::<RANDOM>()?.to_vec();
-        bytes.extend(self.seal(&bytes));
+        bytes.extend(sealed(&self.inner.masters.first(&[KIND]), &bytes));
         let text = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes));
         let (hash, now) = (Secret::hash_of(&text), clock::timestamp());
         let epoch = self.epoch_of(&what.sandbox);
@@ -94,8 +94,13 @@ impl Tokens {
             return Err(NotGenuine::Form.into());
         }
         let (random, seal) = bytes.split_at(RANDOM);
-        aws_lc_rs::constant_time::verify_slices_are_equal(&self.seal(random), seal)
-            .map_err(|_forged| NotGenuine::Signature)?;
+        let keys = self.inner.masters.all(&[KIND], clock::timestamp());
+        let is_ours = |key| {
+            aws_lc_rs::constant_time::verify_slices_are_equal(&sealed(key, random), seal).is_ok()
+        };
+        if !keys.iter().any(is_ours) {
+            return Err(NotGenuine::Signature.into());
+        }
         let hash = Secret::hash_of(text);
         if let Some(known) = self.inner.remembered.get(&hash) {
             return Ok((*known).clone());
@@ -107,17 +112,13 @@ impl Tokens {
         self.inner.remembered.put(hash, Arc::new(token.clone()), clock::timestamp());
         Ok(token)
     }
+}
 
-    fn seal(&self, random: &[u8]) -> [u8; SEAL] {
-        // It fails if more than 255 blocks are asked for, and one is.
-        let info = [KIND];
-        let derived = self.inner.master.expand(&info, HMAC_SHA256);
-        let key: hmac::Key = derived.expect("one block can always be derived").into();
-        let tag = hmac::sign(&key, random);
-        let mut seal = [0; SEAL];
-        seal.iter_mut().zip(tag.as_ref()).for_each(|(to, from)| *to = *from);
-        seal
-    }
+fn sealed(key: &hmac::Key, random: &[u8]) -> [u8; SEAL] {
+    let tag = hmac::sign(key, random);
+    let mut seal = [0; SEAL];
+    seal.iter_mut().zip(tag.as_ref()).for_each(|(to, from)| *to = *from);
+    seal
 }
 
 /// Why nobody knows what a token is.

@@ -44,14 +44,14 @@ const KNOWN: &str = concat!(
 
 /// Signs whatever it is given, as one who has the key of the sandbox.
 fn forge(header: &str, payload: &str) -> String {
-    let key = tokens().derive(&claims().sandbox, 1);
+    let (_, key) = tokens().inner.masters.newest_of(&claims().sandbox, 1);
     let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
     let signed = format!("{}.{}", encode(header), encode(payload));
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(hmac::sign(&key, signed.as_bytes())))
 }
 
 fn own_header() -> String {
-    header::write(&header::key_name(&claims().sandbox, 1))
+    header::write(&header::key_name(&claims().sandbox, 1, 1))
 }
 
 /// Our own claims, one of them changed; none stays if it becomes null.
@@ -141,7 +141,7 @@ fn j01_to_j04_whatever_has_not_the_form_of_ours_is_refused_before_anything_is_co
     let payload = String::from_utf8(claims::write(&claims()).unwrap()).unwrap();
     let none = format!("{}.", forge(r#"{"alg":"none"}"#, &payload).rsplit_once('.').unwrap().0);
     assert_eq!(tokens().read(&none), Err(NotGenuine::Form));
-    let kid = header::key_name(&claims().sandbox, 1);
+    let kid = header::key_name(&claims().sandbox, 1, 1);
     for header in [
         format!(r#"{{"alg":"none","typ":"JWT","kid":"{kid}"}}"#),
         format!(r#"{{"alg":"RS256","typ":"JWT","kid":"{kid}"}}"#),
@@ -152,8 +152,10 @@ fn j01_to_j04_whatever_has_not_the_form_of_ours_is_refused_before_anything_is_co
         assert_eq!(tokens().read(&forge(&header, &payload)), Err(NotGenuine::Header), "{header}");
     }
     assert_eq!(tokens().read(&padded), Err(NotGenuine::Header));
-    let later = header::write(&header::key_name(&claims().sandbox, 2));
-    assert_eq!(tokens().read(&forge(&later, &payload)), Err(NotGenuine::Key));
+    for (epoch, master) in [(2, 1), (1, 2)] {
+        let later = header::write(&header::key_name(&claims().sandbox, epoch, master));
+        assert_eq!(tokens().read(&forge(&later, &payload)), Err(NotGenuine::Key));
+    }
 }
 
 #[test]

@@ -45,6 +45,35 @@ async fn keys_are_created_listed_and_revoked() {
     assert_eq!(unknown.problem(), (404, "NOT_FOUND".into()));
 }
 
+/// Nobody gets at another tenant by making a key for it.
+#[tokio::test]
+async fn admins_of_a_tenant_manage_its_keys_alone() {
+    let daemon = Daemon::start().await;
+    let own = daemon.key.clone();
+    let create =
+        async |key: &str, body: &str| ask(&daemon, key, "POST", "/v1/admin/keys", body).await;
+    let made =
+        create(&own, r#"{"name":"theirs","tenant":"elsewhere","role":"admin"}"#).await.json();
+    let theirs = made["secret"].as_str().unwrap();
+    let ours = create(&own, r#"{"name":"ours"}"#).await.json();
+    let another = create(theirs, r#"{"name":"another"}"#).await.json();
+    assert_eq!(another["key"]["tenant"], "elsewhere");
+    for tenant in ["default", "others"] {
+        let body = json!({"name": "eve", "tenant": tenant, "role": "admin"}).to_string();
+        assert_eq!(create(theirs, &body).await.problem(), (403, "FORBIDDEN".into()), "{tenant}");
+    }
+    let listed = ask(&daemon, theirs, "GET", "/v1/admin/keys", "").await.json();
+    assert_eq!(listed["keys"], json!([made["key"], another["key"]]));
+    let revoke = async |key: &str, of: &Value| {
+        let path = format!("/v1/admin/keys/{}", of["key"]["id"].as_str().unwrap());
+        ask(&daemon, key, "DELETE", &path, "").await
+    };
+    assert_eq!(revoke(theirs, &ours).await.problem(), (404, "NOT_FOUND".into()));
+    assert_eq!(create(ours["secret"].as_str().unwrap(), "{}").await.status, 403);
+    assert_eq!(revoke(theirs, &another).await.status, 204);
+    assert_eq!(revoke(&own, &made).await.status, 204);
+}
+
 #[tokio::test]
 async fn keys_that_the_store_cannot_keep_are_refused_until_later() {
     let daemon = Daemon::start().await;

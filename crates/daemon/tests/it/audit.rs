@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use api::agbox::v1;
 use daemon::{
     audit::verify,
     keys::{NewKey, Secret},
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use store::keys::Role;
 
 use crate::{
-    sandboxed::Sandboxed,
+    sandboxed::{Sandboxed, create, shell, until},
     support::{Answer, Daemon},
 };
 
@@ -361,4 +362,78 @@ async fn tokens_of_sessions_and_exchanged_ones_are_recorded_before_they_are_answ
     assert_eq!(refused.problem(), (404, "SESSION_NOT_FOUND".into()));
     let denied = find(&log(daemon).await, "session.acquire", "denied").clone();
     assert_eq!(denied["reason"], "SESSION_NOT_FOUND");
+}
+
+/// What is done over gRPC is recorded as it is over HTTP, and so is who was refused.
+#[tokio::test]
+async fn what_is_done_over_grpc_is_recorded_too() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let mut client = sandboxed.remote(&daemon.key).await;
+    client.create_sandbox(create("a-box")).await.unwrap();
+    until(&mut client, "a-box", v1::SandboxState::Ready).await;
+    client.create_exec(shell("a-box", "sleep 1000", "ex-1")).await.unwrap();
+    client.cancel_exec(v1::CancelExecRequest { exec_id: "ex-1".to_owned() }).await.unwrap();
+    let sandbox_id = "a-box".to_owned();
+    let stop = v1::StopSandboxRequest { sandbox_id: sandbox_id.clone() };
+    client.stop_sandbox(stop).await.unwrap();
+    until(&mut client, "a-box", v1::SandboxState::Stopped).await;
+    client.create_exec(shell("a-box", "true", "ex-2")).await.unwrap_err();
+    let resume = v1::ResumeSandboxRequest { sandbox_id: sandbox_id.clone() };
+    client.resume_sandbox(resume).await.unwrap();
+    until(&mut client, "a-box", v1::SandboxState::Ready).await;
+    client.delete_sandbox(v1::DeleteSandboxRequest { sandbox_id }).await.unwrap();
+    client.stop_sandbox(v1::StopSandboxRequest { sandbox_id: "none".into() }).await.unwrap_err();
+    let tenant = "default".parse().unwrap();
+    let id = sandboxed.sandboxes.get(&tenant, "a-box").await.unwrap().id.to_string();
+    let log = log(daemon).await;
+    let told: Vec<_> = log
+        .iter()
+        .filter(|it| !it["key_id"].is_null())
+        .map(|it| {
+            let text = |name: &str| it[name].as_str();
+            (text("action").unwrap(), text("outcome").unwrap(), text("sandbox"), text("object"))
+        })
+        .collect();
+    let (ours, first) = (Some(id.as_str()), Some("ex-1"));
+    for expected in [
+        ("exec.start", "granted", ours, first),
+        ("exec.cancel", "granted", ours, first),
+        ("sandbox.stop", "granted", ours, None),
+        ("exec.start", "denied", ours, None),
+        ("sandbox.resume", "granted", ours, None),
+        ("sandbox.delete", "granted", ours, None),
+        ("sandbox.stop", "denied", None, None),
+    ] {
+        let count = told.iter().filter(|told| **told == expected).count();
+        assert_eq!(count, 1, "{expected:?} in {told:#?}");
+    }
+}
+
+/// Who manages a tenant reads what was done there, and nothing of others.
+#[tokio::test]
+async fn admins_of_a_tenant_read_its_own_records_alone() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let body = r#"{"name":"theirs","tenant":"elsewhere","role":"admin"}"#;
+    let made = ask(daemon, &daemon.key, "POST", "/v1/admin/keys", body).await.json();
+    let theirs = made["secret"].as_str().unwrap();
+    for key in [theirs, &daemon.key] {
+        let body = r#"{"name":"a-box","snapshot_name":"host"}"#;
+        assert_eq!(ask(daemon, key, "POST", "/v2/sandboxes/boxes", body).await.status, 201);
+    }
+    let all = log(daemon).await;
+    let is_theirs = |it: &&Value| it["tenant"] == "elsewhere";
+    assert!(all.iter().any(|it| it["tenant"] == "default"));
+    for filter in ["", "&tenant=elsewhere", "&action=sandbox.create"] {
+        let path = format!("/v1/audit?order=asc{filter}");
+        let page = ask(daemon, theirs, "GET", &path, "").await.json();
+        let told = page["records"].as_array().unwrap();
+        assert!(!told.is_empty() && told.iter().all(|it| is_theirs(&it)), "{page}");
+    }
+    for filter in ["tenant=default".to_owned(), format!("key_id={}", all[1]["key_id"])] {
+        let path = format!("/v1/audit?{}", filter.replace('"', ""));
+        let page = ask(daemon, theirs, "GET", &path, "").await.json();
+        assert_eq!(page["records"], json!([]), "{path}");
+    }
 }

@@ -2,6 +2,7 @@
 
 mod flight;
 mod keys;
+mod master;
 
 use model::ids::SandboxId;
 use serde_json::{Value, json};

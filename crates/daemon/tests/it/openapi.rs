@@ -167,7 +167,7 @@ fn table(document: &Value) -> String {
         let others = match said["x-tenancy"].as_str() {
             Some("hidden") => "404",
             Some("own") => "its own",
-            Some("server") => "the same",
+            Some("server") => "403",
             Some(other) => panic!("what is a tenancy of {other}?"),
             None => "",
         };

@@ -222,6 +222,59 @@ async fn h19_who_asks_too_fast_is_told_when_to_come_back_before_his_body_is_read
     assert_eq!(ask(&daemon, &other, "GET", "/v1/admin/keys", &Value::Null).await.status, 200);
 }
 
+/// H19: a token is a way to use a key, and counts as that.
+#[tokio::test]
+async fn h19_requests_with_tokens_count_as_those_of_their_key() {
+    let quotas = Quotas { requests_per_second: Some(5), ..Quotas::default() };
+    let tenants = BTreeMap::from([("busy".to_owned(), quotas)]);
+    let sandboxed = Sandboxed::start_under(Policy { tenants, ..Policy::default() }).await;
+    let daemon = sandboxed.daemon();
+    let busy = key(daemon, "busy", Role::User, ActorKind::Human).await;
+    let ensure = json!({"thread_id": "thr_1", "mode": "ensure", "image": "host"});
+    let session = ask(daemon, &busy, "POST", "/v1/sandbox/sessions", &ensure).await.json();
+    let token = session["token"].as_str().unwrap();
+    let path = format!("/dp/{}/v1/access", session["sandbox"]["id"].as_str().unwrap());
+    let asked = (0..40).map(|_| ask(daemon, token, "GET", &path, &Value::Null));
+    let answers = futures_util::future::join_all(asked).await;
+    let limited: Vec<_> = answers.iter().filter(|answer| answer.status != 200).collect();
+    assert!(!limited.is_empty() && limited.len() < 40, "{}", limited.len());
+    for answer in limited {
+        assert_eq!(answer.problem(), (429, "RATE_LIMITED".into()));
+        assert!(answer.head.contains("retry-after: "), "{}", answer.head);
+    }
+    // Whoever has no bound is not held up by it.
+    let free = ask(daemon, &daemon.key, "POST", "/v1/sandbox/sessions", &ensure).await.json();
+    let path = format!("/dp/{}/v1/access", free["sandbox"]["id"].as_str().unwrap());
+    for _ in 0..20 {
+        let answer = ask(daemon, free["token"].as_str().unwrap(), "GET", &path, &Value::Null).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+}
+
+/// What the operator does not allow is forbidden, and not merely impossible.
+#[tokio::test]
+async fn images_that_are_not_allowed_are_forbidden_at_every_door() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let image = "dir:/nowhere";
+    let session = json!({"thread_id": "thr_1", "mode": "ensure", "image": image});
+    let answer = ask(daemon, &daemon.key, "POST", "/v1/sandbox/sessions", &session).await;
+    assert_eq!(answer.problem(), (403, "FORBIDDEN".into()), "{}", answer.body);
+    assert!(answer.body.contains("images.allow"), "{}", answer.body);
+    let answer =
+        ask(daemon, &daemon.key, "POST", "/threads/thr_1/sandbox", &json!({"image": image})).await;
+    assert_eq!(answer.problem(), (403, "FORBIDDEN".into()), "{}", answer.body);
+    let kept = json!({"name": "a-snapshot", "docker_image": image});
+    let answer = ask(daemon, &daemon.key, "POST", "/v2/sandboxes/snapshots", &kept).await;
+    assert_eq!(answer.status, 403, "{}", answer.body);
+    assert_eq!(answer.json()["detail"]["error"], "PermissionDenied");
+    let mut client = sandboxed.remote(&daemon.key).await;
+    let mut wanted = crate::sandboxed::create("a-box");
+    wanted.create_spec.as_mut().unwrap().image = image.to_owned();
+    let refused = client.create_sandbox(wanted).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{refused:?}");
+}
+
 /// Whatever is somebody else's looks like what is not there, on every route there is.
 #[tokio::test]
 async fn tenants_never_see_each_other() {

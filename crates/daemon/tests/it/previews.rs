@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use daemon::tokens::preview::Preview;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -44,7 +45,9 @@ fn cookie(served: &Served, port: u16) -> String {
     #[expect(clippy::disallowed_methods, reason = "a test has no other clock")]
     let until = SystemTime::now() + Duration::from_mins(10);
     let port = NonZeroU16::new(port).unwrap();
-    served.sandboxed.tokens.sign_preview(&served.sandbox, port, until.into())
+    let key = served.sandboxed.daemon().key_id.clone();
+    let preview = Preview { until: until.into(), key };
+    served.sandboxed.tokens.sign_preview(&served.sandbox, port, &preview)
 }
 
 #[tokio::test]

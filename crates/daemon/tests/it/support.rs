@@ -30,6 +30,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Daemon {
     pub(crate) address: SocketAddr,
     pub(crate) key: String,
+    /// What that key is called.
+    pub(crate) key_id: String,
     pub(crate) keyring: Keyring,
     pub(crate) scripted: Scripted,
     stop: oneshot::Sender<()>,
@@ -105,13 +107,14 @@ impl Daemon {
     ) -> Self {
         keys::ensure_admin(&keyring, data.path()).await.unwrap();
         let made = keys::read_secret(&keys::admin_key_file(data.path())).unwrap();
-        let secret = if let Some(secret) = made {
-            secret
+        let (secret, key_id) = if let Some(secret) = made {
+            (secret, keyring.list().await.unwrap().remove(0).id.0)
         } else {
             // Another server on the same store has made the first.
             let secret = Secret::random().unwrap();
-            keyring.create(NewKey::named("admin", Role::Admin).unwrap(), &secret).await.unwrap();
-            secret
+            let new = NewKey::named("admin", Role::Admin).unwrap();
+            let key = keyring.create(new, &secret).await.unwrap();
+            (secret, key.id.0)
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -123,7 +126,7 @@ impl Daemon {
             serve(listener, executor, ring, lifecycle, settings, stopped).await;
         });
         let key = Secret::reveal(&secret).to_owned();
-        Self { address, key, keyring, scripted, stop, serving, data }
+        Self { address, key, key_id, keyring, scripted, stop, serving, data }
     }
 
     /// Returns where its store is.

@@ -8,22 +8,25 @@ use model::{
     capability::Capability,
     ids::SandboxId,
     reach::Reach,
-    token::Epoch,
     units::Timestamp,
 };
 
 use super::{Access, Plane, Proof, Refusal, Right, denied};
 use crate::{
-    audit, clock, guesses,
+    audit,
+    auth::Caller,
+    clock, guesses,
     http::request,
-    tokens::{Tokens, link::Download},
+    tokens::{Tokens, link::Download, masters::KeyAge},
 };
 
 /// A text that opens one thing of a sandbox for whoever has it.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) tokens: Tokens,
-    pub(super) epoch: Epoch,
+    /// Who gave it out.
+    pub(super) caller: Caller,
+    pub(super) age: KeyAge,
     pub(super) until: Option<Timestamp>,
     /// The file that it is for, if it is for one.
     pub(super) download: Option<Download>,
@@ -40,11 +43,14 @@ impl Plane {
         sandbox: Option<&SandboxId>,
     ) -> Result<Access, Refusal> {
         let sandbox = sandbox.ok_or(Refusal::NotFound)?;
+        let age = self.tokens.age_of(sandbox);
         let found = self.tokens.read_download(text, sandbox, clock::timestamp());
-        let until = found.as_ref().and_then(|link| link.until);
-        let until = until.map(|until| Timestamp::from_millis(until.saturating_mul(1000)));
-        let what = (Capability::FsRead, found.is_some(), until, found);
-        self.admit_link(sandbox, what).await
+        let granted = found.and_then(|link| {
+            let until = link.until.map(|until| Timestamp::from_millis(until.saturating_mul(1000)));
+            let (tokens, caller) = (self.tokens.clone(), self.keyring.known(&link.key)?);
+            Some(Link { tokens, caller, age, until, download: Some(link) })
+        });
+        self.admit_link(sandbox, Capability::FsRead, granted).await
     }
 
     /// Checks the token of a service URL for a request to this port.
@@ -55,31 +61,32 @@ impl Plane {
         port: Option<NonZeroU16>,
     ) -> Result<Access, Refusal> {
         let (sandbox, port) = (sandbox.ok_or(Refusal::NotFound)?, port.ok_or(Refusal::NotFound)?);
-        let until = self.tokens.read_preview(text, sandbox, port, clock::timestamp());
-        self.admit_link(sandbox, (Capability::Ports, until.is_some(), until, None)).await
+        let age = self.tokens.age_of(sandbox);
+        let found = self.tokens.read_preview(text, sandbox, port, clock::timestamp());
+        let granted = found.and_then(|preview| {
+            let (tokens, caller) = (self.tokens.clone(), self.keyring.known(&preview.key)?);
+            Some(Link { tokens, caller, age, until: Some(preview.until), download: None })
+        });
+        self.admit_link(sandbox, Capability::Ports, granted).await
     }
 
     async fn admit_link(
         &self,
         sandbox: &SandboxId,
-        (capability, is_good, until, download): (
-            Capability,
-            bool,
-            Option<Timestamp>,
-            Option<Download>,
-        ),
+        capability: Capability,
+        granted: Option<Link>,
     ) -> Result<Access, Refusal> {
-        let checked = if is_good {
-            self.owner(sandbox).await
-        } else {
-            guesses::note_wrong();
-            Err(Refusal::Invalid)
+        let checked = match granted {
+            Some(link) => self.owner(sandbox).await.map(|tenant| (tenant, link)),
+            None => {
+                guesses::note_wrong();
+                Err(Refusal::Invalid)
+            }
         };
-        let tenant = checked.inspect_err(|refusal| {
+        let (tenant, link) = checked.inspect_err(|refusal| {
             let entry = audit::entry(Action::Access, Outcome::Denied);
             self.audit.note(denied(Entry { key: Some(LINK.to_owned()), ..entry }, refusal));
         })?;
-        let (tokens, epoch) = (self.tokens.clone(), self.tokens.epoch_of(sandbox));
         Ok(Access(Arc::new(Right {
             sandboxes: self.sandboxes.clone(),
             audit: self.audit.clone(),
@@ -89,7 +96,7 @@ impl Plane {
             actor: Actor { kind: ActorKind::Human, id: LINK.to_owned() },
             capabilities: [capability].into_iter().collect(),
             reach: Reach::Everywhere,
-            proof: Proof::Link(Box::new(Link { tokens, epoch, until, download })),
+            proof: Proof::Link(Box::new(link)),
         })))
     }
 }

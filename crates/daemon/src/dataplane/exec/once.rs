@@ -22,6 +22,7 @@ use engine::sandboxes::{
 };
 use futures_util::stream;
 use model::{
+    audit::Action,
     ids::ExecId,
     sandbox::WhenStopped,
     spec::{ExecSpec, Input, OnFull},
@@ -127,8 +128,13 @@ pub(super) async fn cancel(
     access: Access,
     Path((_, exec)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    match find(&access, &exec).await?.cancel().await {
-        Ok(()) | Err(SandboxError::ExecEnded) => Ok(StatusCode::NO_CONTENT),
+    let found = find(&access, &exec).await?;
+    match found.cancel().await {
+        Ok(()) => {
+            access.note(Action::ExecCancel, Some(found.id().as_str()), None);
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Err(SandboxError::ExecEnded) => Ok(StatusCode::NO_CONTENT),
         Err(error) => Err(error.into()),
     }
 }

@@ -13,7 +13,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use model::{ids::SandboxId, sandbox::WhenStopped, token::Epoch, units::Timestamp};
+use model::{ids::SandboxId, sandbox::WhenStopped, units::Timestamp};
 use tokio::select;
 
 use super::{
@@ -29,10 +29,12 @@ use super::{
     tickets::Ticket,
 };
 use crate::{
+    auth::Caller,
     clock,
     http::{App, hosts, problem::ApiError},
     serve::{Peer, Phase, Place},
-    tokens::Tokens,
+    tokens::{Tokens, masters::KeyAge, preview::Preview},
+    ws::connection::until,
 };
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -72,12 +74,13 @@ async fn answer(
     let (Some(sandboxes), Some(tokens)) = (app.sandboxes.clone(), app.tokens.clone()) else {
         return Err(nobody());
     };
-    let (now, epoch) = (clock::timestamp(), tokens.epoch_of(&sandbox));
-    let until = {
+    let (now, age) = (clock::timestamp(), tokens.age_of(&sandbox));
+    let seen = {
         let mut cookies = request.headers().get_all(COOKIE).iter().flat_map(cookies::ours);
         cookies.find_map(|text| tokens.read_preview(text, &sandbox, port, now))
     };
-    let until = until.ok_or_else(|| {
+    let granted = seen.and_then(|seen| Some((app.keyring.known(&seen.key)?, seen.until)));
+    let (caller, until) = granted.ok_or_else(|| {
         let message = "this preview has ended or was not opened here; ask for a new link";
         ApiError::new(ErrorCode::Unauthenticated, message)
     })?;
@@ -97,7 +100,7 @@ async fn answer(
         target,
         timing: app.settings.ports,
         tasks: app.tasks.clone(),
-        cut: Box::new(move || cut(&app, &tokens, &sandbox, epoch, until)),
+        cut: Box::new(move || cut(&app, (&tokens, &sandbox, age), &caller, until)),
     };
     passage.carry(request, connection, held).await.map_err(ApiError::from)
 }
@@ -124,17 +127,18 @@ fn enter(
         // The URL of LangSmith's clients can be opened again until its end.
         Some(text) => tokens
             .read_preview(text, sandbox, port, clock::timestamp())
-            .map(|until| (until, "/".to_owned())),
+            .map(|preview| (preview, "/".to_owned())),
         None => redeem(app, tokens, sandbox, port, parameter("ticket=")),
     };
-    let Some((until, path)) = shown else {
+    let is_valid = |(preview, _): &(Preview, String)| app.keyring.known(&preview.key).is_some();
+    let Some((preview, path)) = shown.filter(is_valid) else {
         let message = "this link was opened before, or is too old; ask for a new one";
         return Err(ApiError::new(ErrorCode::Unauthenticated, message));
     };
-    let left = until.as_millis().saturating_sub(clock::timestamp().as_millis()) / 1000;
+    let left = preview.until.as_millis().saturating_sub(clock::timestamp().as_millis()) / 1000;
     let (name, secure) =
         if domain.is_secure() { (cookies::SECURE, "; Secure") } else { (cookies::PLAIN, "") };
-    let text = tokens.sign_preview(sandbox, port, until);
+    let text = tokens.sign_preview(sandbox, port, &preview);
     let cookie = format!("{name}={text}; Path=/; Max-Age={left}; HttpOnly; SameSite=Lax{secure}");
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
@@ -153,11 +157,12 @@ fn redeem(
     sandbox: &SandboxId,
     port: NonZeroU16,
     secret: Option<&str>,
-) -> Option<(Timestamp, String)> {
+) -> Option<(Preview, String)> {
     let ticket = app.previews.tickets.redeem(secret?)?;
-    let epoch = tokens.epoch_of(sandbox);
-    let is_for = |it: &Ticket| it.sandbox == *sandbox && it.port == port && epoch == it.epoch;
-    Some(ticket).filter(is_for).map(|ticket| (ticket.until, ticket.path))
+    let age = tokens.age_of(sandbox);
+    let is_for = |it: &Ticket| it.sandbox == *sandbox && it.port == port && age == it.age;
+    let Ticket { until, path, key, .. } = Some(ticket).filter(is_for)?;
+    Some((Preview { until, key }, path))
 }
 
 fn written(text: &str) -> Result<HeaderValue, ApiError> {
@@ -193,13 +198,21 @@ fn page(method: &Method, headers: &HeaderMap) -> Result<Page, ApiError> {
     }
 }
 
-/// Returns what ends with the preview, with the key of its sandbox, or with the server.
-fn cut(app: &App, tokens: &Tokens, sandbox: &SandboxId, epoch: Epoch, until: Timestamp) -> Cut {
+/// Returns what ends with the preview, with the key of its sandbox, with the API key that it was made with, or
+/// with the server.
+fn cut(
+    app: &App,
+    (tokens, sandbox, age): (&Tokens, &SandboxId, KeyAge),
+    caller: &Caller,
+    end: Timestamp,
+) -> Cut {
     let (mut phase, tokens, sandbox) = (app.phase.clone(), tokens.clone(), sandbox.clone());
+    let revoked = caller.revoked();
     Box::pin(async move {
         select! {
-            () = clock::until(|| until) => {}
-            () = tokens.until_rotated(&sandbox, epoch) => {}
+            () = clock::until(|| end) => {}
+            () = until(revoked, |revoked| *revoked) => {}
+            () = tokens.until_rotated(&sandbox, age) => {}
             _ = phase.wait_for(|phase| *phase == Phase::Closing) => {}
         }
     })

@@ -9,12 +9,13 @@ use std::{
 };
 
 use api::errors::ErrorCode;
-use model::{ids::SandboxId, token::Epoch, units::Timestamp};
+use model::{ids::SandboxId, units::Timestamp};
 use tokio::time::Instant;
 
 use crate::{
     http::problem::ApiError,
     keys::{Secret, random_hex},
+    tokens::masters::KeyAge,
 };
 
 /// The most links that wait to be opened.
@@ -30,8 +31,10 @@ pub(crate) struct Ticket {
     /// Until when it lets see that port.
     pub(crate) until: Timestamp,
     pub(crate) path: String,
-    /// The epoch of the sandbox's key when the link was made: with another it leads nowhere.
-    pub(crate) epoch: Epoch,
+    /// The keys that were in use when the link was made: with others it leads nowhere.
+    pub(crate) age: KeyAge,
+    /// The API key that it was made with: it ends with it.
+    pub(crate) key: String,
 }
 
 /// Links that wait to be opened. Cheap to clone; all clones are the same.
@@ -83,7 +86,8 @@ mod tests {
             port: NonZeroU16::new(80).unwrap(),
             until: Timestamp::from_millis(1),
             path: "/".to_owned(),
-            epoch: Epoch::FIRST,
+            age: KeyAge::FIRST,
+            key: "key_1".to_owned(),
         }
     }
 

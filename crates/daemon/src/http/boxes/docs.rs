@@ -55,7 +55,7 @@ pub(super) fn create() -> Doc {
             &json!({"name": "box-1", "snapshot_name": "host", "wait_for_ready": false}),
         )
         .answers::<SandboxBox>(201, "The sandbox; ready, unless that was not to be waited for.")
-        .refuses(&[ErrorCode::Conflict, ErrorCode::Timeout])
+        .refuses(&[ErrorCode::Conflict, ErrorCode::Timeout, ErrorCode::Forbidden])
         .refuses_with(422, &CREATION)
 }
 
@@ -72,7 +72,7 @@ pub(super) fn update() -> Doc {
     checked(doc("Changes a sandbox; what is absent stays"))
         .may_take::<UpdateBox>(&json!({"idle_ttl_seconds": 3600}))
         .answers::<SandboxBox>(200, "The sandbox.")
-        .refuses(&[ErrorCode::Conflict])
+        .refuses(&[ErrorCode::Conflict, ErrorCode::Forbidden])
         .refuses_with(422, &CREATION)
 }
 

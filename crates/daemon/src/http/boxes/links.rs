@@ -31,6 +31,7 @@ use crate::{
         Tokens,
         claims::subject,
         link::{Disposition, Download},
+        preview::Preview,
     },
 };
 
@@ -70,7 +71,8 @@ async fn service(
     // To the second, as it is signed.
     let until = whole(clock::timestamp().plus(Duration::from_secs(seconds)));
     app.audit.record(granting(entry, &caller, Capability::Ports, until)).await?;
-    let token = tokens.sign_preview(&sandbox, port, until);
+    let preview = Preview { until, key: caller.key_id().0.clone() };
+    let token = tokens.sign_preview(&sandbox, port, &preview);
     Ok(Json(ServiceUrl {
         browser_url: app.previews.url(&sandbox, port, &token).unwrap_or_default(),
         service_url: format!("{}/dp/{sandbox}/ports/{port}", app.base_url),
@@ -107,7 +109,7 @@ async fn download(
 ) -> Result<Json<DownloadUrl>, ApiError> {
     let mine = Mine::of(&app, &caller)?;
     let (sandbox, tokens) = (mine.find(&name).await?.id, tokens(&app)?);
-    let link = link(&asked)?;
+    let link = link(&asked, &caller)?;
     let entry = Entry {
         sandbox: Some(sandbox.to_string()),
         object: Some("a file".to_owned()),
@@ -126,7 +128,7 @@ async fn download(
     }))
 }
 
-fn link(asked: &CreateDownloadUrl) -> Result<Download, ApiError> {
+fn link(asked: &CreateDownloadUrl, caller: &Caller) -> Result<Download, ApiError> {
     let path = asked.path.as_deref().ok_or_else(|| wrong("path", "it is missing"))?;
     let clean = CleanPath::read(path.as_bytes(), HOME);
     let clean = clean.map_err(|error| wrong("path", &error.to_string()))?;
@@ -152,6 +154,7 @@ fn link(asked: &CreateDownloadUrl) -> Result<Download, ApiError> {
                 return Err(wrong("content_disposition", "must be attachment or inline"));
             }
         },
+        key: caller.key_id().0.clone(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! What the engine refuses of sessions, by the two lists of names that clients know.
 
 use api::errors::ErrorCode;
-use engine::{sandboxes::SandboxError, sessions::SessionError};
+use engine::{images::ImageError, sandboxes::SandboxError, sessions::SessionError};
 use model::session::Refusal;
 
 use crate::http::problem::ApiError;
@@ -54,6 +54,7 @@ impl Names {
             SessionError::Sandbox(error) => match error {
                 SandboxError::Unavailable(_) | SandboxError::Provider(_) => unavailable(),
                 SandboxError::Image(error) if error.is_retryable() => unavailable(),
+                SandboxError::Image(ImageError::NotAllowed(_)) => Some(ErrorCode::Forbidden),
                 SandboxError::Image(_) => Some(ErrorCode::InvalidRequest),
                 _ => None,
             },

@@ -47,6 +47,16 @@ async fn tokens(daemon: &Daemon, secret: &str, thread: &str, id: &SandboxId) -> 
     vec![acquired, direct, opaque, less, least]
 }
 
+/// Gets a URL that downloads a file; returns its path.
+async fn link(daemon: &Daemon, secret: &str, id: &SandboxId) -> String {
+    let path = format!("/v2/sandboxes/boxes/{id}/download-url");
+    let given = post_as(daemon, secret, &path, &json!({"path": "/etc/passwd"})).await;
+    assert_eq!(given.status, 200, "{}", given.body);
+    let given = given.json();
+    let url = text(&given, "/download_url");
+    url.split_at(url.find("/dp/").unwrap()).1.to_owned()
+}
+
 #[tokio::test]
 async fn revoking_a_key_ends_all_that_was_granted_with_it_and_nothing_else() {
     let ground = Ground::new().await;
@@ -66,7 +76,14 @@ async fn revoking_a_key_ends_all_that_was_granted_with_it_and_nothing_else() {
     for token in doomed.iter().chain(&spared) {
         assert_eq!(access(daemon, &id, token).await, 200);
     }
+    let links = [link(daemon, &ours, &id).await, link(daemon, &theirs, &id).await];
+    for path in &links {
+        assert_eq!(daemon.ask("GET", path, &[], "").await.status, 200);
+    }
     revoke(daemon, &key_id).await;
+    let [with_ours, with_theirs] = &links;
+    assert_eq!(daemon.ask("GET", with_ours, &[], "").await.status, 401);
+    assert_eq!(daemon.ask("GET", with_theirs, &[], "").await.status, 200);
     for token in &doomed {
         assert_eq!(access(daemon, &id, token).await, 401);
         let refused = exchange(daemon, token, &[]).await;

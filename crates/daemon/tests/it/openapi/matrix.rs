@@ -15,6 +15,7 @@ use daemon::{
     tokens::{
         Tokens,
         link::{Disposition, Download},
+        preview::Preview,
     },
 };
 use model::{
@@ -145,7 +146,7 @@ impl Opens {
             (Self::Key { .. }, Comer::OtherTenant) => match tenancy {
                 "hidden" => Expected::Refused(404, ""),
                 "own" => Expected::OwnOnly,
-                "server" => Expected::LetIn,
+                "server" => Expected::Refused(403, "FORBIDDEN"),
                 other => panic!("what is a tenancy of {other:?}?"),
             },
             (Self::Key { role: Some(_) }, Comer::WrongCapability) => {
@@ -260,14 +261,17 @@ impl Stage {
             _ => (ours, &self.sandbox, LATER),
         };
         let port = if comer == Comer::WrongCapability { OTHER_PORT } else { PORT };
-        let preview =
-            tokens.sign_preview(sandbox, port, Timestamp::from_millis(until.saturating_mul(1000)));
+        let key = self.sandboxed.daemon().key_id.clone();
+        let end = Timestamp::from_millis(until.saturating_mul(1000));
+        let preview = Preview { until: end, key: key.clone() };
+        let preview = tokens.sign_preview(sandbox, port, &preview);
         let path = "/workspace/a".to_owned();
         let link = Download {
             path,
             until: Some(until),
             content_type: None,
             disposition: Disposition::Inline,
+            key,
         };
         let link = tokens.sign_download(sandbox, &link).unwrap();
         match (opens, comer) {

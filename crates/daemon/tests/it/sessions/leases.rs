@@ -185,7 +185,7 @@ async fn the_next_server_ends_what_fell_due_meanwhile_and_keeps_the_rest() {
     let id = text(&short, "/session_id").parse().unwrap();
     let store = sandboxed.kept();
     let session = store.session(&id).await.unwrap().unwrap();
-    let past = model::units::Timestamp::from_millis(session.created_at.as_millis() - 1);
+    let past = Timestamp::from_millis(session.created_at.as_millis() - 1);
     let lease = model::lease::Lease { until: past, hard: past };
     store.bind(store::sessions::Binding::of(session.go_on(lease))).await.unwrap();
     let opened = engine::sessions::Sessions::open(
@@ -209,14 +209,14 @@ async fn the_next_server_ends_the_sandbox_of_a_session_that_has_ended() {
     let id = text(&ended, "/session_id").parse().unwrap();
     let store = sandboxed.kept();
     let session = store.session(&id).await.unwrap().unwrap();
-    let step = session.end(model::session::SessionEnd::HardTtl);
+    let step = session.end(SessionEnd::HardTtl);
     store.bind(store::sessions::Binding::of(step)).await.unwrap();
     let next =
         engine::sessions::Sessions::open(sandboxed.sandboxes.clone(), settings).await.unwrap();
     let (cause, _) = end(&sandboxed, text(&ended, "/sandbox/id")).await;
     assert_eq!(cause, EndCause::HardTtl);
     // It does not know that there was a session, until the store says so.
-    let again = next.acquire(super::races::wanted("thr_1")).await.unwrap().shown.session;
+    let again = next.acquire(wanted("thr_1")).await.unwrap().shown.session;
     assert_eq!((again.generation.0, again.is_live()), (2, true));
     assert_ne!(again.sandbox.as_str(), text(&ended, "/sandbox/id"));
     let path = format!("{SESSIONS}/{}", text(&lives, "/session_id"));
