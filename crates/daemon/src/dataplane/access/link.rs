@@ -76,12 +76,11 @@ impl Plane {
         capability: Capability,
         granted: Option<Link>,
     ) -> Result<Access, Refusal> {
-        let checked = match granted {
-            Some(link) => self.owner(sandbox).await.map(|tenant| (tenant, link)),
-            None => {
-                guesses::note_wrong();
-                Err(Refusal::Invalid)
-            }
+        let checked = if let Some(link) = granted {
+            self.owner(sandbox).await.map(|tenant| (tenant, link))
+        } else {
+            guesses::note_wrong();
+            Err(Refusal::Invalid)
         };
         let (tenant, link) = checked.inspect_err(|refusal| {
             let entry = audit::entry(Action::Access, Outcome::Denied);
