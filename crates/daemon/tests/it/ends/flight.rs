@@ -29,7 +29,7 @@ impl Pending {
     async fn send(daemon: &Daemon, head: &str, token: &str, body: &str) -> Self {
         let mut stream = TcpStream::connect(daemon.address).await.unwrap();
         let request =
-            format!("{head} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{body}");
+            format!("{head} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{body}");
         stream.write_all(request.as_bytes()).await.unwrap();
         Self(stream)
     }
