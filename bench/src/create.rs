@@ -3,8 +3,10 @@
 //! request once more, which gets the sandbox that is there and a new token.
 
 use std::{
+    fs::File,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
+    os::unix::fs::FileExt as _,
     time::{Duration, Instant},
 };
 
@@ -54,7 +56,9 @@ pub(crate) fn again(name: &str, server: &Server) -> anyhow::Result<Vec<Row>> {
     const SAMPLES: usize = 500;
     const WARM_UP: usize = 20;
     let mut row = Row::new(name, "GET /healthz", Bar::AtMost(5.0));
+    let mut floor = Row::new(&format!("{name}, against its disk"), "12 KiB on disk", Bar::None);
     let mut calls = Calls::open(server)?;
+    let mut disk = Disk::open()?;
     let asked = json!({"thread_id": "bench-again", "mode": "ensure"});
     let sandbox = calls.post("/v1/sandbox/sessions", &asked)?["sandbox"]["id"].take();
     for sample in 0..WARM_UP + SAMPLES {
@@ -65,12 +69,43 @@ pub(crate) fn again(name: &str, server: &Server) -> anyhow::Result<Vec<Row>> {
         let start = Instant::now();
         calls.get("/healthz")?;
         let theirs = start.elapsed();
+        let start = Instant::now();
+        disk.keep()?;
+        let least = start.elapsed();
         if sample >= WARM_UP {
             row.ours.add(ours);
             row.theirs.add(theirs);
+            floor.ours.add(ours);
+            floor.theirs.add(least);
         }
     }
-    Ok(vec![row])
+    Ok(vec![row, floor])
+}
+
+/// A file that is written to as the log of a store is: what is there is overwritten, and then it is on disk. It is where
+/// the data of the server is.
+struct Disk {
+    file: File,
+    at: u64,
+}
+
+impl Disk {
+    const SIZE: usize = 4 << 20;
+    /// What one token makes a store write: three pages.
+    const PIECE: usize = 12 << 10;
+
+    fn open() -> anyhow::Result<Self> {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(&vec![1; Self::SIZE])?;
+        file.sync_all()?;
+        Ok(Self { file, at: 0 })
+    }
+
+    fn keep(&mut self) -> anyhow::Result<()> {
+        self.file.write_all_at(&[2; Self::PIECE], self.at)?;
+        self.at = (self.at + u64::try_from(Self::PIECE)?) % (u64::try_from(Self::SIZE)? / 2);
+        Ok(self.file.sync_data()?)
+    }
 }
 
 async fn once(calls: &mut Calls, sandboxes: &Sandboxes, number: usize) -> anyhow::Result<Duration> {
