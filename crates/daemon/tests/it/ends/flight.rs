@@ -28,8 +28,9 @@ impl Pending {
     /// Sends the head of a request, and a part of what it announces.
     async fn send(daemon: &Daemon, head: &str, token: &str, body: &str) -> Self {
         let mut stream = TcpStream::connect(daemon.address).await.unwrap();
-        let request =
-            format!("{head} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{body}");
+        let request = format!(
+            "{head} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{body}"
+        );
         stream.write_all(request.as_bytes()).await.unwrap();
         Self(stream)
     }
