@@ -129,6 +129,13 @@ impl Admin {
         Ok(())
     }
 
+    /// Ends a sandbox and the session that it has, whoever uses it.
+    pub async fn kill(&self, sandbox: &str) -> Result<(), ClientError> {
+        let path = format!("/internal/sandboxes/{}/kill", escaped(sandbox));
+        self.ask(Method::POST, &path, Vec::new()).await?;
+        Ok(())
+    }
+
     /// Gives a sandbox another key, which ends all its tokens.
     pub async fn rotate(&self, sandbox: &str) -> Result<RotatedKey, ClientError> {
         let path = format!("/v1/admin/sandboxes/{}/rotate-key", escaped(sandbox));

@@ -202,9 +202,9 @@ impl Sessions {
             .await
     }
 
-    /// Ends a sandbox of this tenant, and the session that it has.
-    pub async fn kill(&self, tenant: &Tenant, sandbox: &SandboxId) -> Result<(), SessionError> {
-        let sandbox = self.shared.sandboxes.get(tenant, sandbox.as_str()).await?;
+    /// Ends a sandbox of this tenant, by its id or alias, and the session that it has. Returns which it was.
+    pub async fn kill(&self, tenant: &Tenant, name: &str) -> Result<SandboxId, SessionError> {
+        let sandbox = self.shared.sandboxes.get(tenant, name).await?;
         let end = SessionEnd::KilledByAdmin;
         if let Some(session) = self.shared.store().session_with(&sandbox.id).await?
             && !session.has_ended()
@@ -215,7 +215,8 @@ impl Sessions {
             }
         }
         let cause = end.cause().unwrap_or(model::life::EndCause::KilledByAdmin);
-        Ok(self.shared.sandboxes.end(&sandbox.id, cause).await?)
+        self.shared.sandboxes.end(&sandbox.id, cause).await?;
+        Ok(sandbox.id)
     }
 
     /// Says what a sandbox is to those who hold tokens for it, from memory.

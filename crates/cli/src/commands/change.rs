@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use client::{
     ClientError,
+    admin::Admin,
     sandboxes::{
         Sandboxes,
         record::{Sandbox, State},
@@ -58,6 +59,7 @@ pub(crate) struct Resume {
 #[command(after_help = "Examples:
   ringfence rm demo
   ringfence rm --label team=a
+  ringfence rm --force demo      # as an admin: with the session that holds it
 
 JSON: {sandboxes: [...], errors: [{sandbox_id, error}]}.
 
@@ -75,6 +77,9 @@ pub(crate) struct Rm {
         conflicts_with = "names"
     )]
     label: Vec<(String, String)>,
+    /// End the session that holds it too, whoever uses it; for admins
+    #[arg(short, long, conflicts_with = "label")]
+    force: bool,
     #[command(flatten)]
     how: How,
 }
@@ -115,6 +120,12 @@ impl Rm {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         block_on(async {
             let sandboxes = connect(&self.how.server).await?;
+            if self.force {
+                let server = &self.how.server;
+                let admin = Admin::new(server.address()?, &server.key()?);
+                let asked = async |_: &Sandboxes, name: &str| admin.kill(name).await;
+                return self.how.change(&sandboxes, self.names, asked, State::Deleted).await;
+            }
             if self.label.is_empty() {
                 let asked = async |sandboxes: &Sandboxes, name: &str| sandboxes.delete(name).await;
                 return self.how.change(&sandboxes, self.names, asked, State::Deleted).await;

@@ -1,4 +1,5 @@
-//! What a server that is killed has begun, and the next one goes on with: requests with a key, and snapshots.
+//! Sessions and the command line; what a server that is killed has begun, and the next one goes on with: requests with a key,
+//! and snapshots.
 
 use std::{
     io::Write as _,
@@ -35,6 +36,28 @@ fn ask(keeper: &Keeper, method: &str, path: &str, more: &str, body: &Value) -> (
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (status, serde_json::from_str(body).unwrap_or_default())
+}
+
+#[test]
+fn an_admin_removes_a_sandbox_with_the_session_that_holds_it() {
+    let keeper = Keeper::start();
+    let asked = json!({"thread_id": "thr_1", "mode": "ensure", "image": "host"});
+    let (status, held) = ask(&keeper, "POST", "/v1/sandbox/sessions", "", &asked);
+    assert_eq!(status, 200, "{held}");
+    let sandbox = held["sandbox"]["id"].as_str().unwrap();
+    let removed = keeper.ask(&["rm", "--force", sandbox]);
+    assert_eq!((removed.code, removed.out.trim()), (Some(0), sandbox), "{removed:?}");
+    let session = format!("/v1/sandbox/sessions/{}", held["session_id"].as_str().unwrap());
+    let (status, over) = ask(&keeper, "GET", &session, "", &Value::Null);
+    assert_eq!(status, 404, "{over}");
+    let told = keeper.ask(&["events", sandbox, "--json"]);
+    assert!(told.out.contains("killed_by_admin"), "{told:?}");
+    let noted = keeper.ask(&["audit", "list", "--json"]);
+    assert!(noted.out.contains("sandbox.kill"), "{noted:?}");
+    let again = keeper.ask(&["rm", "--force", "nobody"]);
+    assert_eq!(again.code, Some(125), "{again:?}");
+    let (_, next) = ask(&keeper, "POST", "/v1/sandbox/sessions", "", &asked);
+    assert_ne!(next["sandbox"]["id"], held["sandbox"]["id"]);
 }
 
 /// F59, F61: what a key came to is on the disk before it is answered.

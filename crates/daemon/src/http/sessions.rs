@@ -379,15 +379,13 @@ async fn release(
 async fn kill(
     State(app): State<App>,
     Admin(caller): Admin,
-    Path(id): Path<String>,
+    Path(name): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     let desk = Desk::of(&app, caller)?;
-    let missing = |_not_an_id| ApiError::new(ErrorCode::NotFound, "there is no such sandbox");
-    let sandbox = id.parse().map_err(missing)?;
-    let killed = desk.sessions.kill(&desk.tenant, &sandbox).await;
+    let killed = desk.sessions.kill(&desk.tenant, &name).await;
     let killed = killed.map_err(|error| Names::Session.refuse(error));
-    let entry = Entry { sandbox: Some(id), ..audit::by(&desk.caller, Action::SandboxKill) };
-    desk.audit.refusal(&entry, killed)?;
-    desk.audit.note(entry);
+    let entry = Entry { sandbox: Some(name), ..audit::by(&desk.caller, Action::SandboxKill) };
+    let sandbox = desk.audit.refusal(&entry, killed)?;
+    desk.audit.note(Entry { sandbox: Some(sandbox.to_string()), ..entry });
     Ok(StatusCode::ACCEPTED)
 }
