@@ -71,6 +71,7 @@ impl Sqlite {
             connection,
             identity: Identity::of(path),
             reserve: Reserve::beside(path),
+            is_full: false,
             wakeups: wakeups.clone(),
             followers: followers.clone(),
             stop,
@@ -244,6 +245,8 @@ struct Writer {
     connection: Connection,
     identity: Identity,
     reserve: Reserve,
+    /// The last that was to be written had no room.
+    is_full: bool,
     wakeups: Wakeups,
     followers: Followers,
     stop: watch::Sender<Option<String>>,
@@ -300,6 +303,11 @@ impl Writer {
 
     /// Carries out a batch in one transaction. Returns whom to tell if it says to close.
     fn commit(&mut self, commands: &mut Vec<Command>) -> Option<oneshot::Sender<()>> {
+        // What is only wanted does not take the room of what has to be told: others would fill it meanwhile.
+        let is_owed = commands.iter().any(|command| !command.is_new_work());
+        if is_owed && self.is_full {
+            self.reserve.release();
+        }
         if !self.reserve.is_there() {
             refuse_new_work(commands);
         }
@@ -314,9 +322,13 @@ impl Writer {
             batch.refuse(command);
         }
         match kept {
-            Ok(()) => self.tell(&mut batch),
+            Ok(()) => {
+                self.is_full = false;
+                self.tell(&mut batch);
+            }
             Err(broken) => {
-                if matches!(broken, Broken::Full) {
+                self.is_full = matches!(broken, Broken::Full);
+                if self.is_full && is_owed {
                     self.reserve.release();
                 }
                 self.tell_broken(&mut batch, &broken);
