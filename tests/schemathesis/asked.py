@@ -29,3 +29,10 @@ def after_call(context, case, response):
         SEEN.add(label)
         with open(os.environ["RINGFENCE_ANSWERED"], "a") as file:
             print(label, file=file)
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    # In an emergency another key of the server ends every token, also that which the rest of this run asks with.
+    if isinstance(case.body, dict) and case.body.get("at_once") is True:
+        case.body["at_once"] = False
