@@ -8,6 +8,7 @@ pub mod clock;
 pub mod config;
 pub mod dataplane;
 pub mod executor;
+mod forward;
 mod from_wire;
 pub mod grpc;
 mod guesses;
