@@ -461,7 +461,7 @@ impl Shared {
     /// Notes a session of this node.
     fn remember(&self, session: Session, image: String, idle: Option<Duration>) {
         let look_at = self.clock.instant(match session.state {
-            State::Live => keeper::next_look(session.lease.until, self.clock.now()),
+            State::Live => keeper::first_look(session.lease.until, self.clock.now()),
             State::Released { kept_until } => kept_until,
             State::Ended(_) => self.clock.now(),
         });

@@ -67,8 +67,15 @@ enum Tidied {
     Closed,
 }
 
+/// Returns when a session that ends then is to be looked at first: at once, if it is to be warned of already.
+pub(super) fn first_look(end: Timestamp, now: Timestamp) -> Timestamp {
+    let is_near =
+        WARNINGS.iter().any(|seconds| end.since(now).as_secs_f64() <= f64::from(*seconds));
+    if is_near { now } else { next_look(end, now) }
+}
+
 /// Returns when a session with this end is to be looked at: at a warning, or at the end.
-pub(super) fn next_look(end: Timestamp, now: Timestamp) -> Timestamp {
+fn next_look(end: Timestamp, now: Timestamp) -> Timestamp {
     let before = |seconds: u32| {
         Timestamp::from_millis(end.as_millis().saturating_sub(i64::from(seconds) * 1000))
     };

@@ -86,6 +86,9 @@ async fn whoever_follows_is_told_a_minute_and_ten_seconds_before_the_end() {
         (terms(10_300, 120_000, 1000), EndCause::LeaseExpired, 10),
         (terms(60_300, 60_300, 1000), EndCause::HardTtl, 60),
         (terms(120_000, 10_300, 1000), EndCause::HardTtl, 10),
+        // An end that is nearer than a warning is told of at once.
+        (terms(9000, 120_000, 1000), EndCause::LeaseExpired, 10),
+        (terms(120_000, 50_000, 1000), EndCause::HardTtl, 60),
     ];
     for (terms, cause, seconds) in rows {
         let sandboxed = Sandboxed::start_on(terms).await;
@@ -93,7 +96,6 @@ async fn whoever_follows_is_told_a_minute_and_ten_seconds_before_the_end() {
         let (tenant, sandbox) = ("default".parse().unwrap(), text(&session, "/sandbox/id"));
         let mut events =
             sandboxed.sandboxes.events(&tenant, sandbox, Sequence::ZERO).await.unwrap();
-        // An end that is near from the start is told of at once, too.
         let mut told = Vec::new();
         while told.last() != Some(&EventKind::EndsSoon { cause: cause.clone(), seconds }) {
             let next = timeout(PATIENCE, events.next()).await.expect("no warning in time");
