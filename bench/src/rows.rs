@@ -103,7 +103,7 @@ impl Bench {
             "exec-vs-peers" => self.peers(name).await?,
             "start" => vec![self.start(name).await?],
             "create" => vec![create::row(name, &self.server).await?],
-            "ensure-again" => self.and_remove(async { create::again(name, &self.server) }).await?,
+            "ensure-again" => self.and_remove(create::again(name, &self.server)).await?,
             "exec-in-sandbox" => self.and_remove(commands::in_sandbox(name, &self.server)).await?,
             "stream" => self.and_remove(commands::stream(name, &self.server)).await?,
             "shell" => vec![shells::measure(name, &self.ringfence).await?],

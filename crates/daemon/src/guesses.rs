@@ -138,12 +138,15 @@ pub(crate) fn too_many() -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tokens::again::LastGiven;
 
     fn request(was_wrong: &Arc<AtomicBool>, address: &str) -> Request<()> {
         let address = address.parse().unwrap();
         let mut request = Request::new(());
         let was_wrong = Arc::clone(was_wrong);
-        request.extensions_mut().insert(Peer { address, reached: address, was_wrong });
+        let last_given = LastGiven::default();
+        let peer = Peer { address, reached: address, was_wrong, last_given };
+        request.extensions_mut().insert(peer);
         request
     }
 

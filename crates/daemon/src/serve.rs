@@ -51,7 +51,7 @@ use crate::{
     http::{self, App, Parts, hosts::Hosts},
     metrics::Metrics,
     tls::Tls,
-    tokens::Tokens,
+    tokens::{Tokens, again::LastGiven},
     ws::{Origins, health::Timing},
 };
 
@@ -339,6 +339,7 @@ pub(crate) struct Peer {
     pub(crate) reached: IpAddr,
     /// Whether the last request of the connection has shown a wrong credential.
     pub(crate) was_wrong: Arc<AtomicBool>,
+    pub(crate) last_given: LastGiven,
 }
 
 /// A connection's place among those of its peer.
@@ -364,8 +365,8 @@ impl Door {
     fn let_in(&self, stream: TcpStream, peer: IpAddr) {
         // Only a connection that is gone already has none.
         let reached = stream.local_addr().map_or(peer, |address| address.ip());
-        let Some(place) = self.place(Peer { address: peer, reached, was_wrong: Arc::default() })
-        else {
+        let (was_wrong, last_given) = (Arc::default(), LastGiven::default());
+        let Some(place) = self.place(Peer { address: peer, reached, was_wrong, last_given }) else {
             tracing::warn!(%peer, "no room for a connection");
             if self.tls.is_none() {
                 self.surfaces.tasks.start("turn away", turn_away(stream));

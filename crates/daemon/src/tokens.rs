@@ -6,6 +6,7 @@
 //! we would have written. Others say nothing by themselves (`opaque`). Either ends before its time
 //! if somebody says so (`ends`), and what was opened with it closes.
 
+pub(crate) mod again;
 pub(crate) mod claims;
 mod ends;
 mod header;

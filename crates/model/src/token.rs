@@ -15,6 +15,9 @@ use crate::{
 /// A token is good for so long after its end, and so long before its beginning: clocks differ.
 pub const LEEWAY: Duration = Duration::from_secs(5);
 
+/// For so long who asks for the same gets the token that he has: a tenth of the shortest life.
+pub const GIVEN_AGAIN: Duration = Duration::from_secs(30);
+
 /// Counts the sandboxes that a scope has had; a token for an earlier one is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u64);
@@ -175,6 +178,18 @@ impl Claims {
         })
     }
 
+    /// Tells whether this token will do for somebody who would be given this other one now: it says the same,
+    /// and he hardly has it.
+    pub fn serves_as(&self, wanted: &Self) -> bool {
+        let is_young = self.issued_at <= wanted.issued_at
+            && wanted.issued_at.since(self.issued_at) < GIVEN_AGAIN;
+        let lives_as_long =
+            self.expires_at.since(self.issued_at) == wanted.expires_at.since(wanted.issued_at);
+        let Self { id, issued_at, expires_at, .. } = self.clone();
+        let says_the_same = *self == Self { id, issued_at, expires_at, ..wanted.clone() };
+        is_young && lives_as_long && says_the_same
+    }
+
     /// Tells whether streams of this token may go on with another one: it lets its holder do all that
     /// this one does.
     pub fn is_succeeded_by(&self, other: &Self) -> bool {
@@ -306,6 +321,33 @@ mod tests {
         ];
         for (claims, expected) in rows {
             assert_eq!(check(&claims), Err(expected), "{claims:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_serves_as_another_that_says_the_same_while_it_is_young() {
+        let wanted = || Claims { id: String::new(), ..claims(0, 300) };
+        let actor = Actor { kind: ActorKind::Agent, id: "ada".to_owned() };
+        let rows = [
+            (claims(0, 300), true),
+            (claims(-29, 271), true),
+            (claims(-30, 270), false),
+            // Clocks may be set back.
+            (claims(1, 301), false),
+            // It ends sooner, or later, than what would be given out.
+            (claims(0, 299), false),
+            (claims(0, 900), false),
+            (Claims { actor, ..claims(0, 300) }, false),
+            (Claims { key: "key_2".to_owned(), ..claims(0, 300) }, false),
+            (Claims { sandbox: SandboxId::from_random([2; 16]), ..claims(0, 300) }, false),
+            (Claims { capabilities: Capabilities::of_scope("fs:ro"), ..claims(0, 300) }, false),
+            (Claims { reach: Reach::below(["/a"]).unwrap(), ..claims(0, 300) }, false),
+            (Claims { thread: Some("t".to_owned()), ..claims(0, 300) }, false),
+            (Claims { generation: Generation(1), ..claims(0, 300) }, false),
+            (Claims { parents: vec!["tok_0".to_owned()], ..claims(0, 300) }, false),
+        ];
+        for (given, expected) in rows {
+            assert_eq!(given.serves_as(&wanted()), expected, "{given:?}");
         }
     }
 

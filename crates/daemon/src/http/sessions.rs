@@ -48,6 +48,7 @@ use crate::{
     openapi::Opens,
     tokens::{
         FindError, Held, Tokens,
+        again::LastGiven,
         mint::{self, Minted, Wish, mint},
     },
 };
@@ -78,6 +79,7 @@ pub(super) struct Desk {
     pub(super) caller: Caller,
     tokens: Tokens,
     pub(super) audit: Audit,
+    last_given: LastGiven,
     /// The image of a container for which nobody names one.
     docker_image: Option<String>,
 }
@@ -113,7 +115,13 @@ impl Desk {
         let plane = app.plane().ok_or_else(missing)?;
         let Plane { sessions, tokens, audit, .. } = plane;
         let docker_image = app.settings.docker_image.clone();
-        Ok(Self { sessions, tenant, caller, tokens, audit, docker_image })
+        let last_given = LastGiven::default();
+        Ok(Self { sessions, tenant, caller, tokens, audit, last_given, docker_image })
+    }
+
+    /// Lets who asks for the same once more have what was given out last.
+    pub(super) fn after(self, last_given: LastGiven) -> Self {
+        Self { last_given, ..self }
     }
 
     /// Returns who acts, if the caller may act for him.
@@ -146,6 +154,17 @@ impl Desk {
         let minted = mint(&self.tokens, &self.caller, terms.wish(session)).await?;
         self.audit.record(audit::granting(self.entry(action, session), &minted.claims)).await?;
         Ok(minted)
+    }
+
+    /// Gives out the token that was given out last, which is on the audit log, if it says all that a new one would.
+    fn give_again(&self, session: &Session, terms: &Terms) -> Option<Minted> {
+        let wish = terms.clone().wish(session);
+        let minted = self.last_given.again(&self.tokens, &self.caller, wish)?;
+        let reason = Some("the same token again".to_owned());
+        let entry = self.entry(Action::SessionAcquire, session);
+        let entry = audit::granting(entry, &minted.claims);
+        self.audit.note(Entry { reason, ..entry });
+        Some(minted)
     }
 
     /// Refuses a scope that the operator keeps from the caller. What is not there is for others to say.
@@ -196,6 +215,29 @@ impl Desk {
         })
     }
 
+    /// Gives out a token for a session that was acquired: the first one, the one that was given out last, or another.
+    async fn give(
+        &self,
+        session: &Session,
+        terms: Terms,
+        first: Option<Minted>,
+        is_new: bool,
+    ) -> Result<Minted, ApiError> {
+        // Somebody else may have begun it since it was looked for.
+        self.reaches(&session.scope, Some(&session.created_by))?;
+        let is_for = |minted: &Minted| {
+            minted.claims.sandbox == session.sandbox
+                && minted.claims.generation == session.generation
+        };
+        let again = || if is_new { None } else { self.give_again(session, &terms) };
+        let minted = match first.filter(is_for).or_else(again) {
+            Some(minted) => minted,
+            None => self.mint(session, terms, Action::SessionAcquire).await?,
+        };
+        self.last_given.remember(&minted);
+        Ok(minted)
+    }
+
     /// Gives a scope its sandbox and the caller a token.
     pub(super) async fn acquire(&self, asked: Asking) -> Result<(Acquired, Minted), ApiError> {
         let Asking { mut acquire, terms, names } = asked;
@@ -205,18 +247,11 @@ impl Desk {
         self.audit.refusal(&entry, self.check(&terms))?;
         let first = Arc::default();
         acquire.records = self.first_token(terms.clone(), &first);
+        // What is sent once more because nobody heard the answer gets another token.
+        let is_new = acquire.key.is_some();
         let give = async |session: &Session| {
-            // Somebody else may have begun it since it was looked for.
-            self.reaches(&session.scope, Some(&session.created_by))?;
             let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let is_for = |minted: &Minted| {
-                minted.claims.sandbox == session.sandbox
-                    && minted.claims.generation == session.generation
-            };
-            match first.filter(is_for) {
-                Some(minted) => Ok(minted),
-                None => self.mint(session, terms, Action::SessionAcquire).await,
-            }
+            self.give(session, terms, first, is_new).await
         };
         let acquired = self.sessions.acquire_with(acquire, give).await;
         let acquired = acquired.map_err(|error| names.refuse(error));
@@ -308,10 +343,11 @@ fn about(session: &Session, entry: Entry) -> Entry {
 async fn acquire(
     State(app): State<App>,
     caller: Caller,
+    last_given: LastGiven,
     headers: HeaderMap,
     body: Object,
 ) -> Result<Json<SessionAnswer>, ApiError> {
-    let desk = Desk::of(&app, caller)?;
+    let desk = Desk::of(&app, caller)?.after(last_given);
     let key = from_wire::request_key(&desk, &headers, body.fingerprint("POST sessions"))?;
     let asked = from_wire::acquire(&desk, body, key, app.settings.sessions_image.as_deref())?;
     let (acquired, minted) = desk.acquire(asked).await?;

@@ -25,6 +25,7 @@ use crate::{
     dataplane::shape::Shape,
     openapi::{Doc, Opens, Tag, Tenancy},
     to_wire::coordinates,
+    tokens::again::LastGiven,
 };
 
 pub(super) fn routes() -> Routes {
@@ -67,11 +68,12 @@ pub(super) fn routes() -> Routes {
 async fn acquire(
     State(app): State<App>,
     caller: Caller,
+    last_given: LastGiven,
     Path(id): Path<String>,
     headers: HeaderMap,
     MaybeObject(body): MaybeObject,
 ) -> Result<Json<ThreadSandbox>, ApiError> {
-    let desk = Desk::of(&app, caller)?;
+    let desk = Desk::of(&app, caller)?.after(last_given);
     let print = body.fingerprint(&format!("POST thread {id}"));
     let key = from_wire::request_key(&desk, &headers, print)?;
     let image = app.settings.sessions_image.as_deref();

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// What somebody wants a token for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) sandbox: SandboxId,
     pub(crate) generation: Generation,
@@ -44,7 +44,7 @@ pub(crate) enum Format {
 }
 
 /// A token, and what it says.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Minted {
     pub(crate) token: Token,
     pub(crate) claims: Claims,
@@ -94,7 +94,7 @@ pub(crate) async fn mint(
     let actor = wish.actor.as_ref().unwrap_or_else(|| caller.actor());
     let now = tokens.date(&wish.sandbox, actor).await;
     let format = wish.format;
-    let (claims, scope) = claims(caller, wish, now)?;
+    let (claims, scope) = claims(caller, wish, new_id()?, now)?;
     tokens.give_out(claims, scope, caller.tenant(), format).await
 }
 
@@ -108,18 +108,23 @@ pub(crate) fn mint_first(
     if wish.format == Some(Format::Opaque) || tokens.is_opaque(caller.tenant()) {
         return Ok(None);
     }
-    let (claims, scope) = claims(caller, wish, clock::timestamp())?;
+    let (claims, scope) = claims(caller, wish, new_id()?, clock::timestamp())?;
     let token = tokens.sign(&claims)?;
     Ok(Some(given_out(token, claims, scope)))
 }
 
-fn claims(caller: &Caller, wish: Wish, now: Timestamp) -> Result<(Claims, String), MintError> {
+pub(super) fn claims(
+    caller: &Caller,
+    wish: Wish,
+    id: String,
+    now: Timestamp,
+) -> Result<(Claims, String), MintError> {
     let actor = wish.actor.unwrap_or_else(|| caller.actor().clone());
     let capabilities = grant(caller, &actor, wish.asked.as_ref())?;
     let scope = in_words_of(wish.asked.as_ref(), capabilities);
     let (issued_at, expires_at) = wish.lifetime.from(now);
     let claims = Claims {
-        id: new_id()?,
+        id,
         actor,
         key: caller.key_id().0.clone(),
         sandbox: wish.sandbox,

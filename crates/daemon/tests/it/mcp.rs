@@ -149,7 +149,7 @@ async fn a_token_is_given_out_only_when_asked_for_never_in_text_and_on_record_be
 }
 
 /// Returns what a token is called.
-async fn jti(daemon: &Daemon, token: &str) -> String {
+pub(crate) async fn jti(daemon: &Daemon, token: &str) -> String {
     let bearer = format!("Bearer {}", daemon.key);
     let headers =
         [("Authorization", bearer.as_str()), ("Content-Type", "application/x-www-form-urlencoded")];

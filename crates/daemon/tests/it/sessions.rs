@@ -1,5 +1,6 @@
 //! Sessions: a thread gets its sandbox, and whoever may use it a token.
 
+mod again;
 mod fleet;
 mod frozen;
 mod idempotency;
