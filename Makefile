@@ -5,10 +5,10 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 # Stages that a file brings in: NAME is run as tests/NAME/stage once that file is there.
 # The order is the order of running. The leak audit looks at what all the others left behind.
-HOOKS := user vm stress sdk langchain mcp schemathesis browser docker kills faults leaks
+HOOKS := fuzz user vm stress sdk langchain mcp schemathesis browser docker kills faults leaks
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak bench lint fmt setup
+.PHONY: help run test soak fuzz bench lint fmt setup
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,10 @@ test: ## set up what is missing and pass every test; prints the seconds of each 
 soak: ## kill the server KILLS times (10000 if not said) while it is used, and judge what its clients saw
 	@scripts/setup test
 	@KILLS=$${KILLS:-10000} tests/kills/stage
+
+fuzz: ## feed the parsers of what strangers send with made-up bytes, each for SECONDS_EACH (60 if not said; FUZZ=NAME for one)
+	@scripts/setup test
+	@tests/fuzz/run
 
 bench: ## measure against bare runs and peers, one table (ROW=… for one row)
 	@scripts/setup bench

@@ -28,6 +28,8 @@ use axum::Router;
 
 use crate::{http::App, openapi::Operation};
 use routes::{Listed, Routes};
+#[doc(hidden)]
+pub use tunnel::fuzz_tunnel;
 
 /// Every route of the data plane. Each module beside this one adds its own.
 fn all() -> Routes {

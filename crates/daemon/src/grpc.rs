@@ -24,9 +24,13 @@ use engine::{sandboxes::Sandboxes, sessions::Sessions};
 use crate::tokens::Tokens;
 use door::Door;
 
+#[doc(hidden)]
+pub use authority::fuzz_one as fuzz_authority;
 pub(crate) use call::{Entrance, Grpc, astray, is_call};
 pub(crate) use service::Surface;
 pub(crate) use spec::HostPaths;
+#[doc(hidden)]
+pub use yaml::fuzz_one as fuzz_yaml;
 
 /// What the lifecycle protocol works on, as far as it is there.
 #[derive(Debug, Default)]

@@ -37,6 +37,8 @@ use tokio::{
     time::{interval, sleep, timeout},
 };
 
+#[doc(hidden)]
+pub use framing::fuzz_one as fuzz_framing;
 use framing::{Answers, Strict};
 use sniff::{Version, sniff};
 use spare::Spare;

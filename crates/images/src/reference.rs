@@ -222,6 +222,10 @@ mod tests {
             assert_eq!(read(text), expected, "{text:?}");
         }
         assert_eq!(read(&"a".repeat(LONGEST + 1)), Err(E::TooLong));
+        // It is longer when it is written out.
+        assert!(read(&"a".repeat(255 - "library/".len())).is_ok());
+        let longer = "a".repeat(255);
+        assert_eq!(read(&longer), repository(&longer));
     }
 
     proptest! {

@@ -5,6 +5,9 @@ mod held;
 mod session;
 mod stream;
 
+#[doc(hidden)]
+pub use frame::fuzz_one as fuzz_tunnel;
+
 use std::{io, num::NonZeroU16, time::Duration};
 
 use axum::{

@@ -347,5 +347,36 @@ impl<S: AsyncRead + Unpin> AsyncRead for Readable<S> {
 
 forward_writes!(Readable, socket);
 
+/// Rewrites any bytes, for fuzzing: how they are cut makes no difference, and what was rewritten once stays as it
+/// is. The first byte says how.
+pub fn fuzz_one(bytes: &[u8]) {
+    let Some((cut, bytes)) = bytes.split_first() else { return };
+    let input = [PREFACE, bytes].concat();
+    let whole = rewrite(&input, &[]);
+    let sizes = vec![usize::from(*cut) + 1; input.len()];
+    assert_eq!(rewrite(&input, &sizes), whole, "it depends on how the bytes are cut");
+    if let Ok(once) = whole {
+        assert_eq!(rewrite(&once, &[]).as_ref(), Ok(&once), "it is changed again");
+    }
+}
+
+/// Rewrites a whole connection that comes in pieces of these sizes, and then in one.
+fn rewrite(input: &[u8], sizes: &[usize]) -> Result<Vec<u8>, Broken> {
+    let mut rewriter = Rewriter::default();
+    let (mut out, mut rest) = (Vec::new(), input);
+    let mut sizes = sizes.iter().copied();
+    while !rest.is_empty() {
+        let size = sizes.next().unwrap_or(usize::MAX).clamp(1, rest.len());
+        let (mut piece, after) = rest.split_at(size);
+        while !piece.is_empty() {
+            let taken = rewriter.take(piece, &mut out)?;
+            assert!((1..=piece.len()).contains(&taken), "{taken} were taken");
+            piece = piece.split_at(taken).1;
+        }
+        rest = after;
+    }
+    Ok(out)
+}
+
 #[cfg(test)]
 mod tests;

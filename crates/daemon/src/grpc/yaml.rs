@@ -268,5 +268,12 @@ fn command(command: Option<Vec<String>>, path: &str) -> Result<Vec<String>, Inva
     }
 }
 
+/// Reads any bytes, for fuzzing: they are a configuration or are refused in words.
+pub fn fuzz_one(bytes: &[u8]) {
+    if let Err(refused) = read(bytes) {
+        assert!(!refused.problem.is_empty(), "a refusal says nothing");
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -385,5 +385,28 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
 
 forward_writes!(Strict, stream);
 
+/// Judges any bytes, for fuzzing: how they are cut makes no difference. The first byte says how.
+pub fn fuzz_one(bytes: &[u8]) {
+    let Some((cut, bytes)) = bytes.split_first() else { return };
+    let (whole, cut) = (pass(bytes, bytes.len().max(1)), pass(bytes, usize::from(*cut) + 1));
+    assert_eq!(whole, cut, "it depends on how the bytes are cut");
+}
+
+/// Passes bytes in pieces of this length; returns how many were let through, and the stage after them.
+fn pass(bytes: &[u8], piece: usize) -> (usize, Stage) {
+    let mut framing = Framing::default();
+    let mut through = 0;
+    for part in bytes.chunks(piece) {
+        match framing.pass(part) {
+            Passed::All => through += part.len(),
+            Passed::Refused(at) | Passed::Waits(at) => {
+                through += at;
+                break;
+            }
+        }
+    }
+    (through, framing.stage)
+}
+
 #[cfg(test)]
 mod tests;

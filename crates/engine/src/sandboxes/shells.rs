@@ -17,6 +17,8 @@ use model::{
 use super::{SandboxError, Sandboxes, Shared, attach::Attached, feeds::Feed, random};
 pub(super) use keeper::{Keeper, Painters};
 pub use keeper::{Painting, Resized};
+#[doc(hidden)]
+pub use screen::fuzz_one as fuzz_screen;
 
 /// What a shell is started with, if it is not there.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -51,22 +51,19 @@ impl FromStr for Name {
             Some((repository, tag)) => (repository, Some(tag)),
             None => (rest, None),
         };
-        if !is_repository(repository) {
+        let is_official = registry == DEFAULT_REGISTRY && !repository.contains('/');
+        let folder = if is_official { "library/" } else { "" };
+        // As it is written out: what is understood once is understood again.
+        let full = format!("{folder}{repository}");
+        if !is_repository(&full) {
             return Err(ReferenceError::Repository(repository.to_owned()));
         }
         if let Some(tag) = tag.filter(|tag| !is_tag(tag)) {
             return Err(ReferenceError::Tag(tag.to_owned()));
         }
-        let is_official = registry == DEFAULT_REGISTRY && !repository.contains('/');
-        let folder = if is_official { "library/" } else { "" };
         // A digest says which one; without it a name means the newest.
         let tag = tag.or(if digest.is_none() { Some("latest") } else { None });
-        Ok(Self {
-            registry,
-            repository: format!("{folder}{repository}"),
-            tag: tag.map(str::to_owned),
-            digest,
-        })
+        Ok(Self { registry, repository: full, tag: tag.map(str::to_owned), digest })
     }
 }
 

@@ -174,26 +174,35 @@ impl Decoder {
     }
 }
 
+/// Decodes any bytes, for fuzzing: how they are cut makes no difference. The first byte says how.
+pub fn fuzz_one(bytes: &[u8]) {
+    let Some((cut, bytes)) = bytes.split_first() else { return };
+    let (whole, cut) = (decoded(bytes, bytes.len().max(1)), decoded(bytes, usize::from(*cut) + 1));
+    assert_eq!(whole, cut, "it depends on how the bytes are cut");
+}
+
+/// Decodes bytes that come in portions of this length; returns what is whole before the first that is no frame.
+fn decoded(bytes: &[u8], portion: usize) -> (Vec<Head>, Vec<u8>) {
+    let (mut decoder, mut heads, mut data) = (Decoder::default(), Vec::new(), Vec::new());
+    for mut input in bytes.chunks(portion) {
+        loop {
+            match decoder.next(&mut input) {
+                Ok(Some(Piece::Begin(_))) => {}
+                Ok(Some(Piece::Data(_, piece))) => data.extend_from_slice(piece),
+                Ok(Some(Piece::End(head))) => heads.push(head),
+                Ok(None) => break,
+                Err(_) => return (heads, data),
+            }
+        }
+    }
+    (heads, data)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    /// Everything that a decoder makes of bytes that come in these portions.
-    fn decoded(bytes: &[u8], portion: usize) -> (Vec<Head>, Vec<u8>) {
-        let (mut decoder, mut heads, mut data) = (Decoder::default(), Vec::new(), Vec::new());
-        for mut input in bytes.chunks(portion) {
-            while let Some(piece) = decoder.next(&mut input).unwrap() {
-                match piece {
-                    Piece::Begin(_) => {}
-                    Piece::Data(_, bytes) => data.extend_from_slice(bytes),
-                    Piece::End(head) => heads.push(head),
-                }
-            }
-        }
-        (heads, data)
-    }
 
     #[test]
     fn frames_are_the_bytes_of_the_specification() {

@@ -27,24 +27,6 @@ fn connection(frames: &[Vec<u8>]) -> Vec<u8> {
     [PREFACE.to_vec(), frames.concat()].concat()
 }
 
-/// Rewrites a whole connection that comes in pieces of these sizes.
-fn rewrite(input: &[u8], sizes: &[usize]) -> Result<Vec<u8>, Broken> {
-    let mut rewriter = Rewriter::default();
-    let (mut out, mut rest) = (Vec::new(), input);
-    let mut sizes = sizes.iter().copied().chain(std::iter::repeat(usize::MAX));
-    while !rest.is_empty() {
-        let (piece, after) = rest.split_at(sizes.next().unwrap().clamp(1, rest.len()));
-        let mut left = piece;
-        while !left.is_empty() {
-            let taken = rewriter.take(left, &mut out)?;
-            assert!((1..=left.len()).contains(&taken));
-            left = &left[taken..];
-        }
-        rest = after;
-    }
-    Ok(out)
-}
-
 const SOCKET_PATH: &str = "run%2Fuser%2F0%2Fagbox%2Fagboxd.sock";
 
 #[test]

@@ -3,22 +3,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 
-/// Passes bytes in pieces of this length; returns how many were let through, and the stage after them.
-fn pass(bytes: &[u8], piece: usize) -> (usize, Stage) {
-    let mut framing = Framing::default();
-    let mut through = 0;
-    for part in bytes.chunks(piece) {
-        match framing.pass(part) {
-            Passed::All => through += part.len(),
-            Passed::Refused(at) | Passed::Waits(at) => {
-                through += at;
-                break;
-            }
-        }
-    }
-    (through, framing.stage)
-}
-
 const HEAD: &str = "POST /a HTTP/1.1\r\nHost: a\r\n";
 
 /// H13.

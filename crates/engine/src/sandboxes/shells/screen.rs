@@ -188,5 +188,23 @@ impl Modes {
     }
 }
 
+/// Shows any bytes, for fuzzing: how they are cut makes no difference, and a screen that was painted is like the one
+/// that it was painted from. The first byte says how they are cut.
+pub fn fuzz_one(bytes: &[u8]) {
+    const SIZE: TerminalSize = TerminalSize { rows: 5, columns: 20 };
+    let Some((cut, bytes)) = bytes.split_first() else { return };
+    let (Some(mut whole), Some(mut pieces)) = (Screen::new(SIZE), Screen::new(SIZE)) else {
+        return;
+    };
+    whole.feed(bytes);
+    for piece in bytes.chunks(usize::from(*cut) + 1) {
+        pieces.feed(piece);
+    }
+    let painting = whole.paint();
+    assert_eq!(pieces.paint(), painting, "it depends on how the bytes are cut");
+    let painted = Screen::painted(SIZE, &painting).map(|screen| screen.paint());
+    assert_eq!(painted, Some(painting), "what was painted is another");
+}
+
 #[cfg(test)]
 mod tests;
