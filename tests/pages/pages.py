@@ -13,7 +13,7 @@ PAGES = ["README.md", *(f"docs/{name}.md" for name in (
     "sandboxes", "tokens", "sessions", "exec", "files", "shell", "ports", "agbox", "langsmith", "mcp", "a2a", "audit",
     "protocol", "providers", "configuration", "tls", "openapi", "metrics", "security"))]
 
-# Which server a page talks about that starts one itself.
+# Pages that start their server themselves, where there is none.
 STARTS_ITS_OWN = {"docs/tls.md"}
 
 # By page and what an example has in it: why nobody pastes it here.
@@ -21,7 +21,7 @@ LEFT_OUT = {
     ("README.md", "make run     #"): "it builds, installs packages and runs until it is stopped; `make test` is what this is a part of",
     ("README.md", "make run\n"): "the server of the tour is the one that is here",
     ("README.md", "websocat"): "Debian 12 has no package of it; the two programs before it do the same",
-    ("docs/langsmith.md", "docker.io/library/python:3.12"): "it pulls from a registry of the internet; engine::it::images has a registry of its own",
+    ("docs/langsmith.md", "docker.io/library/python:3.12"): "it pulls from a registry of the internet; images::it::pulling has a registry of its own",
     ("docs/providers.md", "docker pull"): "it takes a Docker engine with that image, and root; tests/docker has one",
     ("docs/providers.md", '"provider_preference": "docker"'): "as before",
     ("docs/protocol.md", "GET /ws HTTP/1.1"): "it is what a WebSocket client sends, as that of the execution below does",

@@ -249,6 +249,11 @@ class Lists(unittest.TestCase):
         idle = [entry for entry in entries if not any(block.find([entry]) for block in examples)]
         self.assertEqual(idle, [])
 
+    def test_every_page_with_an_example_is_tried(self):
+        there = {f"docs/{path.name}" for path in (pages.ROOT / "docs").glob("*.md")}
+        shows = {page for page in there if any(block.language != "text" for block in pages.blocks(page))}
+        self.assertEqual(shows - set(pages.PAGES), set())
+
     def test_every_language_of_an_example_is_known(self):
         languages = {block.language for page in pages.PAGES for block in pages.blocks(page)}
         self.assertEqual(languages - {"sh", "python", "js", "json", "toml", "text", "http"}, set())
