@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import json
 import unittest
 
 import httpx2
+from jsonschema import Draft202012Validator
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -87,6 +89,8 @@ class Tools(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([tool.name for tool in listed], TOOLS)
         for tool in listed:
             self.assertTrue(tool.description and tool.input_schema["additionalProperties"] is False)
+            # The client holds every result against it; others do so with refusals too.
+            self.assertEqual(tool.output_schema["type"], "object")
         acquired = await call("environment_acquire", thread_id=thread)
         session = acquired.structured_content["session_id"]
         self.assertNotIn("token", acquired.structured_content)
@@ -162,6 +166,95 @@ class Tools(unittest.IsolatedAsyncioTestCase):
                     with self.assertRaises(asyncio.CancelledError):
                         await running
                     await exec("while kill -0 $(cat pid) 2>/dev/null; do sleep 0.05; done")
+
+    async def test_answers_and_refusals_are_as_the_schemas_of_tools_say(self):
+        async with self.by_http("auto") as client:
+            schemas = {tool.name: Draft202012Validator(tool.output_schema) for tool in (await client.list_tools()).tools}
+            asked = {"thread_id": "of-schemas", "include_token": True}
+            session = (await client.call_tool("environment_acquire", asked)).structured_content["session_id"]
+            late = {"command": "echo begun; sleep 60", "timeout_seconds": 1}
+            rows = [
+                ("environment_acquire", {"thread_id": "of-schemas"}), ("environment_acquire", asked),
+                ("environment_acquire", {"thread_id": ""}), ("environment_heartbeat", {"session_id": "ssn_none"}),
+                ("exec", {"session_id": session, "command": "kill -9 $$"}), ("exec", {"session_id": session, **late}),
+                ("exec", {"session_id": session, "command": "printf '\\377'"}), ("exec", {}),
+                ("run_code", {"language": "shell", "code": "kill -9 $$"}), ("run_code", {"language": "cobol", "code": ""}),
+                ("run_code", {"language": "shell", "code": "sleep 60", "timeout_seconds": 1}),
+                ("write", {"session_id": session, "path": "a", "content": "/wA=", "encoding": "base64"}),
+                ("read", {"session_id": session, "path": "a"}), ("read", {"session_id": session, "path": "b"}),
+                ("list", {"session_id": session, "path": "/dev", "limit": 3}),
+            ]
+            for tool, arguments in rows:
+                with self.subTest(tool=tool, arguments=arguments):
+                    result = await client.call_tool(tool, arguments)
+                    self.assertEqual([it.message for it in schemas[tool].iter_errors(result.structured_content)], [])
+                    self.assertEqual(result.is_error, "error" in result.structured_content)
+            # They say no more than is so.
+            for tool, schema in schemas.items():
+                self.assertFalse(schema.is_valid({}), tool)
+
+    async def test_who_wants_to_is_told_what_a_command_writes_meanwhile(self):
+        async for name, way, era in self.ways():
+            with self.subTest(name):
+                async with way(era) as client:
+                    session = (await client.call_tool("environment_acquire", {"thread_id": "told"})).structured_content
+                    own, told, has_begun = {"session_id": session["session_id"]}, [], asyncio.Event()
+
+                    async def hear(progress, total, message):
+                        told.append((progress, total, message))
+                        has_begun.set()
+
+                    await client.call_tool("exec", {**own, "command": "rm -f go && mkfifo go"})
+                    waiting = {**own, "command": "echo one; cat go; echo two >&2", "timeout_seconds": 30}
+                    running = asyncio.create_task(client.call_tool("exec", waiting, progress_callback=hear))
+                    # It waits until somebody has heard of it.
+                    await has_begun.wait()
+                    await client.call_tool("exec", {**own, "command": "echo more > go"})
+                    ran = (await running).structured_content
+                    self.assertEqual((ran["stdout"], ran["stderr"]), ("one\nmore\n", "two\n"))
+                    self.assertEqual(told[0], (4, None, "one\n"))
+                    counts = [progress for progress, _, _ in told]
+                    self.assertEqual(counts, sorted(set(counts)))
+
+                    told.clear()
+                    code = {"language": "python", "code": "import time; print('begun', flush=True); time.sleep(60)", "timeout_seconds": 2}
+                    late = await client.call_tool("run_code", code, progress_callback=hear)
+                    self.assertEqual(late.structured_content["error"]["code"], "TIMEOUT")
+                    self.assertEqual(told, [(6, None, "begun\n")])
+
+    async def test_what_is_told_meanwhile_comes_before_the_answer_and_only_if_it_is_wanted(self):
+        headers = {"Authorization": f"Bearer {self.key}", "Accept": "application/json, text/event-stream"}
+        async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+            async def messages(tool, arguments, meta, and_then=None):
+                params = {"name": tool, "arguments": arguments, "_meta": meta}
+                body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+                found = []
+                async with http.stream("POST", f"{self.server.url}/mcp", json=body) as answer:
+                    async for line in answer.aiter_lines():
+                        if line.startswith("data: {"):
+                            found.append(json.loads(line.removeprefix("data: ")))
+                            if and_then and len(found) == 1:
+                                await and_then()
+                return found
+
+            acquired = await messages("environment_acquire", {"thread_id": "in-order"}, {})
+            own = {"session_id": acquired[-1]["result"]["structuredContent"]["session_id"]}
+
+            async def go():
+                await messages("exec", {**own, "command": "echo > go"}, {})
+
+            await messages("exec", {**own, "command": "mkfifo go"}, {})
+            much = {**own, "command": "echo one; cat go; seq 200000", "timeout_seconds": 30}
+            *told, answer = await messages("exec", much, {"progressToken": "mine"}, go)
+            self.assertEqual(answer["id"], 1)
+            self.assertTrue(told)
+            for message in told:
+                self.assertEqual((message["method"], message["params"]["progressToken"]), ("notifications/progress", "mine"))
+                self.assertLessEqual(len(message["params"]["message"]), 1024)
+            # A client that does not ask hears nothing, and one that is refused neither.
+            asked = {"language": "shell", "code": "echo a; echo b"}
+            self.assertEqual(len(await messages("run_code", asked, {})), 1)
+            self.assertEqual(len(await messages("run_code", {}, {"progressToken": 7})), 1)
 
     async def test_programs_have_the_methods_of_environments(self):
         for era in ERAS:

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Any frame of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,7 +191,7 @@ pub fn signal_number(name: &str) -> Option<i32> {
 }
 
 /// What an execution used, as measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceUsage {
     pub peak_memory_mb: u64,
     pub cpu_time_ms: u64,

@@ -10,6 +10,8 @@ mod call;
 mod code;
 mod environment;
 mod everyday;
+mod progress;
+mod results;
 mod running;
 mod server;
 mod tools;

@@ -302,7 +302,7 @@ pub(super) fn reference<T: ToSchema>() -> Value {
 }
 
 /// Returns the schema of a type and of all that it is made of, by their names.
-pub(super) fn schemas_of<T: ToSchema>() -> BTreeMap<String, Value> {
+pub(crate) fn schemas_of<T: ToSchema>() -> BTreeMap<String, Value> {
     let mut all: Vec<(String, RefOr<Schema>)> = vec![(T::name().into_owned(), T::schema())];
     T::schemas(&mut all);
     all.into_iter().map(|(name, schema)| (name, json!(schema))).collect()

@@ -1,5 +1,7 @@
 //! Commands without a stream: run one and wait, look at one, end one.
 
+use std::future;
+
 use api::{
     errors::ErrorCode,
     exec::{Encoding, Exit, Ran, Shown, Start},
@@ -18,7 +20,7 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use engine::sandboxes::{
     SandboxError,
-    attach::{Attached, InputError, Part, Stream},
+    attach::{Attached, InputError, Output, Part, Stream},
 };
 use futures_util::stream;
 use model::{
@@ -69,13 +71,50 @@ pub(crate) struct Over {
 
 /// Runs a command and returns when it is over.
 pub(crate) async fn run(access: &Access, start: &Start) -> Result<Over, ApiError> {
+    over(begun(access, start).await?, start).await
+}
+
+/// Runs a command and returns when it is over. Meanwhile `hear` is given what it writes; the command does not wait
+/// for that, and what is not kept any more when it is read is not heard.
+pub(crate) async fn run_heard(
+    access: &Access,
+    start: &Start,
+    hear: impl Fn(&[u8]),
+) -> Result<Over, ApiError> {
+    let attached = begun(access, start).await?;
+    let [stdout, stderr] = Stream::BOTH.map(|stream| attached.output(stream, 0, OnFull::Drop));
+    let heard = async {
+        tokio::join!(hear_all(stdout, &hear), hear_all(stderr, &hear));
+        // How it ends is told by its end.
+        future::pending().await
+    };
+    tokio::select! {
+        over = over(attached, start) => over,
+        never = heard => never,
+    }
+}
+
+async fn hear_all(mut output: Output, hear: &impl Fn(&[u8])) {
+    while let Ok(part) = output.next().await {
+        match part {
+            Part::Bytes { bytes, .. } => hear(&bytes),
+            Part::Gap { .. } => {}
+            Part::End { .. } => return,
+        }
+    }
+}
+
+async fn begun(access: &Access, start: &Start) -> Result<Attached, ApiError> {
     let exec = from_wire::exec_id(start.exec_id.as_deref())?;
-    // Nobody reads before it is over.
+    // Nobody who reads is waited for.
     let mut spec = ExecSpec { on_full: OnFull::Drop, ..from_wire::exec(start)? };
     if start.input.is_none() {
         spec.input = Input::Closed;
     }
-    let mut attached = begin(access, exec, spec).await?;
+    begin(access, exec, spec).await
+}
+
+async fn over(mut attached: Attached, start: &Start) -> Result<Over, ApiError> {
     if let Some(input) = &start.input {
         write(&attached, input.as_bytes()).await?;
     }

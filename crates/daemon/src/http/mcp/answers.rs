@@ -1,7 +1,10 @@
 //! What a tool answers: a text for whoever reads it, and the same as values. Both have a bound, and say when
 //! something was left out.
 
-use api::errors::ErrorCode;
+use api::{
+    errors::ErrorCode,
+    mcp::{Streams, ToolError},
+};
 use model::capability::Capability;
 use rmcp::{
     ErrorData,
@@ -60,19 +63,14 @@ impl Refused {
 
     fn values(&self, request: &str) -> Value {
         let code = self.error.code();
-        let mut error = json!({
-            "code": code.wire_name(),
-            "message": self.error.message(),
-            "retryable": code.is_retryable(),
-            "request_id": request,
-        });
-        if let (Some(lacks), Some(error)) = (self.lacks, error.as_object_mut()) {
-            error.insert("missing_capability".to_owned(), lacks.name().into());
-        }
-        if let (Some(binding), Some(error)) = (self.error.binding(), error.as_object_mut()) {
-            error.insert("binding".to_owned(), json!(binding));
-        }
-        error
+        json!(ToolError {
+            code: code.wire_name(),
+            message: self.error.message().to_owned(),
+            retryable: code.is_retryable(),
+            request_id: Some(request.to_owned()),
+            missing_capability: self.lacks.map(Capability::name),
+            binding: self.error.binding().cloned().map(Box::new),
+        })
     }
 
     /// Returns it as the answer of a tool, which whoever called the tool reads.
@@ -130,6 +128,29 @@ fn whole(bytes: &[u8]) -> &[u8] {
             bytes.get(..error.valid_up_to()).unwrap_or_default()
         }
         _ => bytes,
+    }
+}
+
+/// Returns both streams of a program as values.
+pub(super) fn values(stdout: Shown, stderr: Shown) -> Streams {
+    Streams {
+        stdout_omitted_bytes: stdout.omitted,
+        stderr_omitted_bytes: stderr.omitted,
+        replaced: stdout.is_lossy || stderr.is_lossy,
+        stdout: stdout.text,
+        stderr: stderr.text,
+    }
+}
+
+/// Returns why a program was ended.
+pub(super) fn cut_short(code: ErrorCode, message: &str) -> ToolError {
+    ToolError {
+        code: code.wire_name(),
+        message: message.to_owned(),
+        retryable: false,
+        request_id: None,
+        missing_capability: None,
+        binding: None,
     }
 }
 

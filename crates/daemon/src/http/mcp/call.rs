@@ -7,7 +7,7 @@ use axum::{extract::FromRequestParts as _, http::request::Parts};
 use model::{audit::Action, capability::Capability, ids::SandboxId};
 use tokio::select;
 
-use super::{answers::Refused, running::Place};
+use super::{answers::Refused, progress::Telling, running::Place};
 use crate::{
     auth::{self, Caller},
     dataplane::{
@@ -72,6 +72,7 @@ pub(super) struct Call {
     who: Who,
     request: Option<String>,
     place: Option<Arc<Place>>,
+    told: Option<Telling>,
 }
 
 impl Call {
@@ -81,7 +82,24 @@ impl Call {
         request: Option<String>,
         place: Option<Arc<Place>>,
     ) -> Self {
-        Self { app, who, request, place }
+        Self { app, who, request, place, told: None }
+    }
+
+    /// Returns it for a client that wants to be told what is written meanwhile.
+    pub(super) fn telling(self, told: Telling) -> Self {
+        Self { told: Some(told), ..self }
+    }
+
+    /// Tells whether anybody wants to be told what is written meanwhile.
+    pub(super) fn is_heard(&self) -> bool {
+        self.told.is_some()
+    }
+
+    /// Takes note of what a program has written.
+    pub(super) fn wrote(&self, bytes: &[u8]) {
+        if let Some(told) = &self.told {
+            told.wrote(bytes);
+        }
     }
 
     /// Does what was asked for, unless nobody waits for it any more, or nobody may. What is dropped then ends

@@ -3,13 +3,14 @@
 use api::{
     errors::ErrorCode,
     fathom::{ClientFrame, Execute, VERSION, parse},
+    mcp::RanCode,
 };
 use engine::executions::Event;
 use model::execution::{Exit, Outcome, Status, Stream};
 use serde_json::{Value, json};
 
 use super::{
-    answers::{Refused, Told, fitted, streams},
+    answers::{Refused, Told, cut_short, fitted, streams, values},
     arguments::RunCode,
     call::Call,
     everyday::OUTPUT,
@@ -39,8 +40,13 @@ pub(super) async fn run(call: &Call, asked: RunCode) -> Result<Told, Refused> {
         app.metrics.event(&event);
         match event {
             Event::Started => {}
-            Event::Output { stream: Stream::Stdout, data } => stdout.extend(data),
-            Event::Output { stream: Stream::Stderr, data } => stderr.extend(data),
+            Event::Output { stream, data } => {
+                call.wrote(&data);
+                match stream {
+                    Stream::Stdout => stdout.extend(data),
+                    Stream::Stderr => stderr.extend(data),
+                }
+            }
             Event::Ended(outcome) => return Ok(ended(&outcome, seconds, [&stdout, &stderr], most)),
             Event::Broken { message } => {
                 tracing::error!(cause = message, "an execution broke");
@@ -96,21 +102,15 @@ fn ended(outcome: &Outcome, seconds: u64, streams_of: [&[u8]; 2], most: usize) -
         }
         (_, None) => "ended".to_owned(),
     };
-    let mut values = json!({
-        "status": to_wire::state(outcome.status).wire_name(),
-        "exit_code": result.exit_code,
-        "signal": result.signal,
-        "duration_ms": result.duration_ms,
-        "resource_usage": result.resource_usage,
-        "stdout": stdout.text,
-        "stderr": stderr.text,
-        "stdout_omitted_bytes": stdout.omitted,
-        "stderr_omitted_bytes": stderr.omitted,
-        "replaced": stdout.is_lossy || stderr.is_lossy,
-    });
-    if let (Some(code), Some(fields)) = (code, values.as_object_mut()) {
-        let error = json!({"code": code.wire_name(), "message": end, "retryable": false});
-        fields.insert("error".to_owned(), error);
-    }
-    Told { text: streams(&end, &stdout, &stderr), values, is_error: code.is_some() }
+    let text = streams(&end, &stdout, &stderr);
+    let ran = RanCode {
+        status: to_wire::state(outcome.status).wire_name(),
+        exit_code: result.exit_code,
+        duration_ms: result.duration_ms,
+        resource_usage: result.resource_usage,
+        signal: result.signal.map(Into::into),
+        streams: values(stdout, stderr),
+        error: code.map(|code| cut_short(code, &end)),
+    };
+    Told { text, values: json!(ran), is_error: code.is_some() }
 }

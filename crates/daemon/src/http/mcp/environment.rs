@@ -1,7 +1,7 @@
 //! `environment_…`: sessions, as tools for models and as methods for programs. A model has no use for a token,
 //! so that a tool gives one out only when it is asked to, and never in its text.
 
-use api::sessions::SessionAnswer;
+use api::{mcp::Released, sessions::SessionAnswer};
 use engine::sessions::RequestKey;
 use futures_util::{FutureExt as _, future::BoxFuture};
 use serde_json::{Map, Value, json};
@@ -66,7 +66,7 @@ pub(super) async fn release(call: &Call, asked: Session) -> Result<Told, Refused
     call.desk()?.release(asked.session_id).await?;
     let text =
         "The session has ended; environment_acquire takes its sandbox back for some minutes.";
-    Ok(Told::done(text, json!({"released": true})))
+    Ok(Told::done(text, json!(Released { released: true })))
 }
 
 /// Does what a method says, if there is one of this name. Its fields and answers are those of

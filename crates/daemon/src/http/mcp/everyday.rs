@@ -4,6 +4,7 @@ use api::{
     errors::ErrorCode,
     exec::{Command, Exit, Start},
     files::{self as wire, EditFile},
+    mcp::{RanCommand, ReadLines, WrittenFile},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use engine::sandboxes::attach::Stream;
@@ -11,7 +12,7 @@ use model::{capability::Capability, file::Condition};
 use serde_json::json;
 
 use super::{
-    answers::{Refused, Shown, Told, shown, streams},
+    answers::{Refused, Shown, Told, cut_short, shown, streams, values},
     arguments::{Edit, Encoding, Exec, Glob, Grep, List, Read, Write},
     call::Call,
 };
@@ -51,11 +52,15 @@ pub(super) async fn exec(call: &Call, asked: Exec) -> Result<Told, Refused> {
         kill_on_disconnect: true,
         ..Start::default()
     };
-    let over = once::run(&access, &start).await?;
+    let over = if call.is_heard() {
+        once::run_heard(&access, &start, |bytes| call.wrote(bytes)).await?
+    } else {
+        once::run(&access, &start).await?
+    };
     let most = asked.max_output_bytes.unwrap_or(OUTPUT);
     let stdout = stream(&over, Stream::Stdout, most).await?;
     let stderr = stream(&over, Stream::Stderr, most).await?;
-    Ok(ran(&over, &stdout, &stderr, seconds))
+    Ok(ran(over, stdout, stderr, seconds))
 }
 
 /// Shows the beginning and the end of what a command has written.
@@ -71,23 +76,16 @@ async fn stream(over: &Over, stream: Stream, most: u64) -> Result<Shown, Refused
     Ok(shown(&head.bytes, &tail, head.omitted.saturating_sub(read)))
 }
 
-fn ran(over: &Over, stdout: &Shown, stderr: &Shown, seconds: u64) -> Told {
-    let exit = &over.exit;
-    let (end, code) = ended(exit, seconds);
-    let mut values = json!(exit);
-    if let Some(fields) = values.as_object_mut() {
-        fields.insert("exec_id".to_owned(), over.attached.id().to_string().into());
-        for (name, stream) in [("stdout", stdout), ("stderr", stderr)] {
-            fields.insert(name.to_owned(), stream.text.as_str().into());
-            fields.insert(format!("{name}_omitted_bytes"), stream.omitted.into());
-        }
-        fields.insert("replaced".to_owned(), (stdout.is_lossy || stderr.is_lossy).into());
-        if let Some(code) = code {
-            let error = json!({"code": code.wire_name(), "message": end, "retryable": false});
-            fields.insert("error".to_owned(), error);
-        }
-    }
-    Told { text: streams(&end, stdout, stderr), values, is_error: code.is_some() }
+fn ran(over: Over, stdout: Shown, stderr: Shown, seconds: u64) -> Told {
+    let (end, code) = ended(&over.exit, seconds);
+    let text = streams(&end, &stdout, &stderr);
+    let ran = RanCommand {
+        exec_id: over.attached.id().to_string(),
+        exit: over.exit,
+        streams: values(stdout, stderr),
+        error: code.map(|code| cut_short(code, &end)),
+    };
+    Told { text, values: json!(ran), is_error: code.is_some() }
 }
 
 /// Says how a command ended. What it decided itself is no error of the tool.
@@ -113,9 +111,6 @@ pub(super) async fn read(call: &Call, asked: Read) -> Result<Told, Refused> {
     let range = whole::Range { first, count: asked.lines.unwrap_or(LINES), most: TEXT };
     let lines = whole::read(&access, &absolute(&asked.path), range).await?;
     let next = first.saturating_add(lines.count);
-    let mut values = json!({
-        "file": lines.file, "first_line": first, "lines": lines.count, "truncated": lines.is_cut,
-    });
     let (text, content, encoding) = match String::from_utf8(cut_character(lines.bytes)) {
         Ok(text) if lines.is_cut => {
             let more = format!("[… cut here; go on with first_line {next} …]");
@@ -129,11 +124,15 @@ pub(super) async fn read(call: &Call, asked: Read) -> Result<Told, Refused> {
             (text.to_owned(), BASE64.encode(bytes), "base64")
         }
     };
-    if let Some(fields) = values.as_object_mut() {
-        fields.insert("content".to_owned(), content.into());
-        fields.insert("encoding".to_owned(), encoding.into());
-    }
-    Ok(Told::done(text, values))
+    let read = ReadLines {
+        file: lines.file,
+        first_line: first,
+        lines: lines.count,
+        truncated: lines.is_cut,
+        content,
+        encoding,
+    };
+    Ok(Told::done(text, json!(read)))
 }
 
 /// Leaves out a character of which a part was cut off.
@@ -160,7 +159,8 @@ pub(super) async fn write(call: &Call, asked: Write) -> Result<Told, Refused> {
     };
     let size = bytes.len();
     let file = whole::write(&access, &absolute(&asked.path), bytes, &condition).await?;
-    Ok(Told::done(format!("{size} bytes are in {}.", file.path), json!({"file": file})))
+    let text = format!("{size} bytes are in {}.", file.path);
+    Ok(Told::done(text, json!(WrittenFile { file })))
 }
 
 pub(super) async fn edit(call: &Call, asked: Edit) -> Result<Told, Refused> {

@@ -12,7 +12,7 @@ use rmcp::{
 };
 use serde_json::{Map, Value};
 
-use super::{call::Call, environment, tools::Tool};
+use super::{call::Call, environment, progress, tools::Tool};
 
 /// What the methods `environment/…` are announced as.
 const EXTENSION: &str = "ringfence/environment";
@@ -57,8 +57,20 @@ impl ServerHandler for Server {
         let Some(tool) = Tool::named(&asked.name) else {
             return Err(ErrorData::invalid_params("there is no such tool; see tools/list", None));
         };
+        let (call, hearer) = match context.meta.get_progress_token() {
+            Some(token) => {
+                let (telling, hearer) = progress::new(context.peer.clone(), token);
+                (call.telling(telling), Some(hearer))
+            }
+            None => (call, None),
+        };
         let work = Box::pin(tool.call(&call, asked.arguments.unwrap_or_default()));
-        let told = match call.answer(context.ct.cancelled(), work).await {
+        let answer = call.answer(context.ct.cancelled(), work);
+        let answer = match hearer {
+            Some(hearer) => hearer.until(answer).await,
+            None => answer.await,
+        };
+        let told = match answer {
             Ok(told) => told,
             Err(refused) => refused.told(&call.request()),
         };

@@ -9,7 +9,7 @@ use super::{
     answers::{Refused, Told},
     arguments::{self, schema},
     call::Call,
-    code, environment, everyday,
+    code, environment, everyday, results,
 };
 
 /// A tool.
@@ -133,6 +133,7 @@ impl Tool {
             .destructive(effect == Effect::Changes)
             .open_world(false);
         model::Tool::new(self.name(), self.about(), Arc::new(self.new_schema()))
+            .with_raw_output_schema(Arc::new(results::schema(self)))
             .with_annotations(hints)
     }
 
@@ -198,6 +199,23 @@ mod tests {
             for (name, argument) in schema["properties"].as_object().unwrap() {
                 assert!(argument.get("description").is_some(), "{} {name}: {text}", tool.name);
                 assert!(argument["type"].is_string() || argument["enum"].is_array(), "{text}");
+            }
+        }
+    }
+
+    /// What programs are told of answers: whole, and good for refusals too.
+    #[test]
+    fn every_tool_says_what_it_answers() {
+        for tool in Tool::list() {
+            let schema = Value::Object((**tool.output_schema.as_ref().unwrap()).clone());
+            let text = schema.to_string();
+            assert_eq!(schema["type"], "object", "{}", tool.name);
+            assert!(!text.contains("$ref") && !text.contains("allOf"), "{}: {text}", tool.name);
+            assert_eq!(schema["anyOf"][1], serde_json::json!({"required": ["error"]}));
+            let needed = schema["anyOf"][0]["required"].as_array().unwrap();
+            assert!(!needed.is_empty(), "{}: {text}", tool.name);
+            for name in needed.iter().chain([&Value::from("error")]) {
+                assert!(schema["properties"].get(name.as_str().unwrap()).is_some(), "{text}");
             }
         }
     }
