@@ -107,6 +107,8 @@ pub enum ErrorCode {
     NotImplemented,
     /// The request is for another host than this server.
     MisdirectedRequest,
+    /// The first line and the headers are larger than allowed, or more.
+    HeadersTooLarge,
 }
 
 /// Whether the same request may succeed later.
@@ -118,7 +120,7 @@ pub enum Retry {
 
 impl ErrorCode {
     /// Every code, in the order of the table.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         Self::Timeout,
         Self::Oom,
         Self::OutputLimit,
@@ -166,6 +168,7 @@ impl ErrorCode {
         Self::RateLimited,
         Self::NotImplemented,
         Self::MisdirectedRequest,
+        Self::HeadersTooLarge,
     ];
 
     /// Returns wire name, HTTP status and whether to try again: the whole table.
@@ -218,6 +221,7 @@ impl ErrorCode {
             Self::RateLimited => ("RATE_LIMITED", 429, Retry::Later),
             Self::NotImplemented => ("NOT_IMPLEMENTED", 501, Retry::Never),
             Self::MisdirectedRequest => ("MISDIRECTED_REQUEST", 421, Retry::Never),
+            Self::HeadersTooLarge => ("HEADERS_TOO_LARGE", 431, Retry::Never),
         }
     }
 
@@ -248,6 +252,9 @@ pub struct ProblemDetail<'a> {
     pub retryable: bool,
     /// Names this request in the server's log.
     pub request_id: Cow<'a, str>,
+    /// Where in the body it is: a JSON pointer (RFC 6901), empty for the body as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pointer: Option<Cow<'a, str>>,
     /// Where the sandbox is that took the place of the one that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<Box<Coordinates>>,

@@ -14,7 +14,7 @@ pub(crate) mod problem;
 pub(crate) mod request;
 pub(crate) mod routes;
 mod sessions;
-mod strict;
+pub(crate) mod strict;
 mod threads;
 mod tokens;
 
@@ -22,7 +22,7 @@ use std::{ops::Deref, sync::Arc};
 
 use api::errors::ErrorCode;
 use axum::{
-    Router,
+    Extension, Router,
     extract::DefaultBodyLimit,
     http::{HeaderValue, Method, header::ALLOW},
     middleware,
@@ -51,6 +51,7 @@ use crate::{
 use hosts::Hosts;
 use problem::ApiError;
 use routes::Routes;
+use strict::MostBytes;
 
 /// The largest JSON body. The routes so far need far less.
 const MAX_BODY: usize = 64 << 10;
@@ -161,6 +162,7 @@ pub(crate) fn router(app: App) -> Router {
             ApiError::new(ErrorCode::MethodNotAllowed, "this route has other methods")
         })
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(Extension(MostBytes(MAX_BODY)))
         .layer(middleware::from_fn_with_state(app.clone(), previews::divert))
         .layer(middleware::from_fn_with_state(app.clone(), request::number))
         .with_state(app)

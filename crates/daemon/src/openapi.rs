@@ -22,8 +22,9 @@ use crate::{
 pub(crate) use doc::{Doc, Tag, Tenancy};
 pub(crate) use security::Opens;
 
-/// How every route refuses what is for no host, or for another.
-const ASTRAY: [ErrorCode; 2] = [ErrorCode::InvalidRequest, ErrorCode::MisdirectedRequest];
+/// How every route refuses what has no head that can be read, or is for no host, or for another.
+const ASTRAY: [ErrorCode; 3] =
+    [ErrorCode::InvalidRequest, ErrorCode::MisdirectedRequest, ErrorCode::HeadersTooLarge];
 
 const ABOUT: &str = "Everything that a Ringfence server answers over HTTP. Every answer has the header \
     `X-Request-Id`, and every refusal says it too; it names the request in the server's log and in the audit \

@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use api::errors::ErrorCode;
 use axum::{Router, body::Body};
 use engine::tasks::Tasks;
 use hyper::{
@@ -37,6 +38,7 @@ use tokio::{
     time::{interval, sleep, timeout},
 };
 
+pub(crate) use framing::Fault;
 #[doc(hidden)]
 pub use framing::fuzz_one as fuzz_framing;
 use framing::{Answers, Strict};
@@ -50,16 +52,15 @@ use crate::{
     executor::Executor,
     grpc::{self, Grpc, HostPaths, Lifecycle, Surface},
     guesses::Strangers,
-    http::{self, App, Parts, hosts::Hosts},
+    http::{self, App, Parts, hosts::Hosts, problem::ApiError, request},
     metrics::Metrics,
     tls::Tls,
     tokens::{Tokens, again::LastGiven},
     ws::{Origins, health::Timing},
 };
 
-/// Request line and headers together.
-const MAX_HEAD_BYTES: usize = 40 << 10;
-const MAX_HEADERS: usize = 100;
+/// What the library may hold of a request at once: more than a head is long, so that none is too long for it.
+const MAX_BUFFER: usize = framing::MAX_HEAD_BYTES + (1 << 10);
 /// How long connections have to go, after everything was told to end.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait when the process has no descriptors left to accept with.
@@ -429,9 +430,14 @@ async fn refuse_one(
 
 /// Answers that there is no room, to whoever reads it.
 async fn turn_away(mut stream: TcpStream) {
-    const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\
-        Connection: close\r\nContent-Length: 0\r\n\r\n";
-    let _ = timeout(Duration::from_secs(1), stream.write_all(ANSWER)).await;
+    let message = "there is no room for another connection; try again soon";
+    let body = ApiError::new(ErrorCode::Unavailable, message).body(&request::id_or_new());
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let _ = timeout(Duration::from_secs(1), stream.write_all(answer.as_bytes())).await;
 }
 
 /// Talks over TLS, once both sides know whom they talk to.
@@ -472,6 +478,9 @@ where
             let service = service_fn(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(place.clone());
                 request.extensions_mut().insert(peer.clone());
+                if let Some(fault) = answers.begin() {
+                    request.extensions_mut().insert(fault);
+                }
                 let (answer, answers) = (router.call(request), Arc::clone(&answers));
                 async move {
                     let answer = answer.await.unwrap_or_else(|never| match never {});
@@ -512,7 +521,7 @@ impl Calls {
     async fn answer(&self, request: Request<Incoming>) -> hyper::Response<Body> {
         match self.hosts.check(&request) {
             Ok(()) => self.grpc.answer_guest(self.strangers.guest(&request), request).await,
-            Err(astray) => grpc::astray(astray),
+            Err(astray) => grpc::astray(&astray),
         }
     }
 }
@@ -529,8 +538,8 @@ async fn talk_http1<S, F>(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_deadline)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_BUFFER)
+        .max_headers(framing::MAX_FIELDS)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::pin!(connection);

@@ -14,10 +14,7 @@ use api::{
     errors::ErrorCode,
     previews::{CreatePreview, Preview},
 };
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use model::{capability::Capability, ids::SandboxId, units::Timestamp};
 use serde_json::json;
 
@@ -30,7 +27,7 @@ use crate::{
     clock,
     http::{
         App,
-        problem::{self, ApiError},
+        problem::{self, ApiError, Path},
     },
     openapi::{Doc, Tag},
     tokens::masters::KeyAge,

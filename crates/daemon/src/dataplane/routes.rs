@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use axum::{
-    Router,
+    Extension, Router,
     extract::DefaultBodyLimit,
     handler::Handler,
     middleware,
@@ -17,7 +17,7 @@ use super::{
     shape::Shape,
 };
 use crate::{
-    http::App,
+    http::{App, strict::MostBytes},
     openapi::{Doc, Opens, Operation},
 };
 
@@ -199,6 +199,7 @@ impl Routes {
     /// Puts a gate in front of each route.
     pub(super) fn router(self, plane: &Plane) -> Router<App> {
         let mut router = Router::new();
+        let most = Extension(MostBytes(MAX_MESSAGE));
         for (route, _, handler) in self.0 {
             let limit = match route.body {
                 Body::Message => DefaultBodyLimit::max(MAX_MESSAGE),
@@ -207,7 +208,7 @@ impl Routes {
             for (base, credentials) in route.spelling.places() {
                 let gate = Arc::new(Gate::new(plane.clone(), &route, *credentials));
                 let enter = middleware::from_fn_with_state(gate, gate::enter);
-                let guarded = handler.clone().layer(limit).layer(enter);
+                let guarded = handler.clone().layer((most, limit)).layer(enter);
                 router = router.route(&format!("{base}{}", route.path), guarded);
             }
         }

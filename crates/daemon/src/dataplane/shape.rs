@@ -93,6 +93,7 @@ pub(crate) fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
         | ErrorCode::ImageRequired
         | ErrorCode::IdempotencyKeyReused
         | ErrorCode::MisdirectedRequest
+        | ErrorCode::HeadersTooLarge
         | ErrorCode::PayloadTooLarge => ("ValidationError", None),
         ErrorCode::Conflict
         | ErrorCode::PreconditionFailed

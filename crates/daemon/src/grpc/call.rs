@@ -52,8 +52,8 @@ pub(crate) fn is_call<B>(request: &Request<B>) -> bool {
 }
 
 /// Answers a call that is not for this server.
-pub(crate) fn astray(astray: Astray) -> Response<Body> {
-    status(astray.reason(), astray.message(), &[]).into_http()
+pub(crate) fn astray(astray: &Astray) -> Response<Body> {
+    status(astray.reason(), &*astray.message(), &[]).into_http()
 }
 
 /// Who makes a call, and what that means for what he may ask for.

@@ -1,14 +1,11 @@
 //! `GET /v1/sandbox/sessions/{session_id}/a2a`: a session as agents hand it on to each other by A2A.
 
 use api::a2a::Task;
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 
 use super::{
     App,
-    problem::ApiError,
+    problem::{ApiError, Path},
     routes::Routes,
     sessions::{Desk, docs::KNOWN, refusals::Names, to_wire},
 };

@@ -17,7 +17,7 @@ use api::{
 };
 use axum::{
     Json,
-    extract::{FromRequest, Path, Request, State},
+    extract::{FromRequest, Request, State},
     http::{StatusCode, Uri},
 };
 use engine::{
@@ -33,7 +33,12 @@ use model::{
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::{App, problem::ApiError, routes::Routes, strict::MaybeObject};
+use super::{
+    App,
+    problem::{ApiError, Path},
+    routes::Routes,
+    strict::MaybeObject,
+};
 use crate::{
     audit, auth::Caller, dataplane::shape::Shape, openapi::Opens, tokens::claims::subject,
 };

@@ -1,19 +1,16 @@
 //! Bodies of OAuth: names and values, written as those of a URL's query are.
 
-use std::time::Duration;
-
 use axum::{
-    body::Bytes,
     extract::{FromRequest, Request},
     http::header::CONTENT_TYPE,
 };
-use tokio::time::timeout;
 
-use super::oauth::Refused;
+use super::{
+    oauth::Refused,
+    strict::{self, MostBytes},
+};
 
 const KIND: &str = "application/x-www-form-urlencoded";
-/// Bodies are small; one that takes longer is held back on purpose.
-const DEADLINE: Duration = Duration::from_secs(15);
 
 /// The names and values of a body, in order. Those without a value are as if they were not there.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,16 +75,15 @@ fn digit(byte: u8) -> Option<u8> {
 impl<S: Send + Sync> FromRequest<S> for Form {
     type Rejection = Refused;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Refused> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
         if !kind.eq_ignore_ascii_case(KIND) {
             return Err(Refused::invalid(format!("the body must be {KIND}")));
         }
-        let unreadable = || Refused::invalid("the body cannot be read");
-        let body = timeout(DEADLINE, Bytes::from_request(request, state)).await;
-        let body = body.map_err(|_late| unreadable())?.map_err(|_refused| unreadable())?;
-        Self::read(&body).ok_or_else(unreadable)
+        let most = request.extensions().get::<MostBytes>().copied().unwrap_or_default();
+        let (_, body) = strict::read(request, most.0).await?;
+        Self::read(&body).ok_or_else(|| Refused::invalid("the body cannot be read"))
     }
 }
 

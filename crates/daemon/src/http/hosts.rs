@@ -4,7 +4,9 @@
 //! go. So nothing is taken that does not name this server.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
+    fmt,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::LazyLock,
 };
@@ -26,41 +28,47 @@ use crate::{
 };
 
 /// Why a request is not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Astray {
     /// It names no host, more than one, or what no host can be called.
     Unclear,
     /// It names another than this.
-    Elsewhere,
+    Elsewhere(Host),
 }
 
 impl Astray {
-    pub(crate) const fn message(self) -> &'static str {
+    /// Returns what a person is told, with what to do if the name is a good one.
+    pub(crate) fn message(&self) -> Cow<'static, str> {
         match self {
-            Self::Unclear => "the request must name one host: the one that it is for",
-            Self::Elsewhere => {
-                "this server is not called so; see public_url and allowed_hosts in the configuration"
-            }
+            Self::Unclear => "the request must name one host: the one that it is for".into(),
+            Self::Elsewhere(host) => format!(
+                "this server is not called {host}; if it is, set public_url in its configuration, \
+                 or allowed_hosts = [\"{host}\"]"
+            )
+            .into(),
         }
     }
 
-    pub(crate) const fn reason(self) -> Reason {
+    pub(crate) const fn reason(&self) -> Reason {
         match self {
             Self::Unclear => Reason::InvalidArgument,
-            Self::Elsewhere => Reason::PermissionDenied,
+            Self::Elsewhere(_) => Reason::PermissionDenied,
         }
     }
 }
 
 impl From<Astray> for ApiError {
     fn from(astray: Astray) -> Self {
-        let code = match astray {
+        let code = match &astray {
             Astray::Unclear => ErrorCode::InvalidRequest,
-            Astray::Elsewhere => ErrorCode::MisdirectedRequest,
+            Astray::Elsewhere(_) => ErrorCode::MisdirectedRequest,
         };
         Self::new(code, astray.message())
     }
 }
+
+/// No name in DNS is longer.
+const LONGEST_NAME: usize = 253;
 
 /// A host as requests and settings write it: `name`, `name:port`, `[address]:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +109,19 @@ impl Host {
         let host = Self::read(rest.split('/').next()?)?;
         let usual = if scheme.eq_ignore_ascii_case("https") { 443 } else { 80 };
         Some(Self { port: host.port.or(Some(usual)), ..host })
+    }
+}
+
+/// As settings have it. What a host is called has no character that means anything elsewhere, and no more of them
+/// are shown than a name can have.
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.site {
+            Site::Name(name) => write!(f, "{name:.LONGEST_NAME$}")?,
+            Site::Address(IpAddr::V4(address)) => write!(f, "{address}")?,
+            Site::Address(IpAddr::V6(address)) => write!(f, "[{address}]")?,
+        }
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
 }
 
@@ -156,7 +177,7 @@ impl Hosts {
         let asked = asked(request.version(), request.uri(), request.headers())?;
         let peer = request.extensions().get::<Peer>();
         let reached = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.reached);
-        if self.has(&asked, reached) { Ok(()) } else { Err(Astray::Elsewhere) }
+        if self.has(&asked, reached) { Ok(()) } else { Err(Astray::Elsewhere(asked)) }
     }
 
     /// Tells whether this host is this server, for who has reached it at this address.

@@ -4,18 +4,14 @@ use api::{
     errors::ErrorCode,
     keys::{CreateKey, CreatedKey, KeyList},
 };
-use axum::{
-    Json,
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{Json, extract::State, http::StatusCode};
 use model::audit::{Action, Entry};
 use serde_json::json;
 use store::keys::{ApiKey, KeyId, Revocation};
 
 use super::{
     App,
-    problem::{ApiError, Body},
+    problem::{ApiError, Body, Path},
     routes::Routes,
 };
 use crate::{

@@ -1,6 +1,6 @@
 //! What a client is told when something goes wrong over HTTP.
 
-use std::{borrow::Cow, time::Duration};
+use std::borrow::Cow;
 
 use api::{
     errors::{ErrorCode, Problem, ProblemDetail},
@@ -8,7 +8,7 @@ use api::{
 };
 use axum::{
     Json,
-    extract::{self, FromRequest, FromRequestParts, Request, rejection::JsonRejection},
+    extract::{self, FromRequest, FromRequestParts, Request},
     http::{
         HeaderName, HeaderValue, StatusCode,
         header::{RETRY_AFTER, WWW_AUTHENTICATE},
@@ -19,9 +19,11 @@ use axum::{
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use store::StoreError;
-use tokio::time::timeout;
 
-use super::request;
+use super::{
+    request,
+    strict::{self, MostBytes},
+};
 use crate::keys::KeyError;
 
 /// A refusal, as an answer.
@@ -32,6 +34,7 @@ pub struct ApiError {
     header: Option<Box<(HeaderName, HeaderValue)>>,
     kind: Option<&'static str>,
     field: Option<Cow<'static, str>>,
+    pointer: Option<Cow<'static, str>>,
     binding: Option<Box<Coordinates>>,
 }
 
@@ -50,7 +53,7 @@ pub(crate) struct Told {
 impl ApiError {
     pub(crate) fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
         let message = message.into();
-        Self { code, message, header: None, kind: None, field: None, binding: None }
+        Self { code, message, header: None, kind: None, field: None, pointer: None, binding: None }
     }
 
     pub(crate) fn code(&self) -> ErrorCode {
@@ -79,6 +82,28 @@ impl ApiError {
         Self { field: Some(field.into()), ..self }
     }
 
+    /// Says where in the body it is.
+    pub(crate) fn pointing(self, pointer: impl Into<Cow<'static, str>>) -> Self {
+        Self { pointer: Some(pointer.into()), ..self }
+    }
+
+    /// Returns what the answer says, for who writes it himself.
+    pub(crate) fn body(&self, request_id: &str) -> String {
+        serde_json::to_string(&self.problem(request_id)).unwrap_or_default()
+    }
+
+    fn problem<'a>(&'a self, request_id: &'a str) -> Problem<'a> {
+        let error = ProblemDetail {
+            code: self.code.wire_name().into(),
+            message: Cow::Borrowed(&*self.message),
+            retryable: self.code.is_retryable(),
+            request_id: request_id.into(),
+            pointer: self.pointer.as_deref().map(Cow::Borrowed),
+            binding: self.binding.clone(),
+        };
+        Problem { error }
+    }
+
     /// Says where the sandbox is that took the place of the one that was asked for.
     pub(crate) fn with_binding(self, binding: Option<Box<Coordinates>>) -> Self {
         Self { binding, ..self }
@@ -99,14 +124,7 @@ impl IntoResponse for ApiError {
         tracing::debug!(request_id, code, reason = %self.message, "request refused");
         let status = StatusCode::from_u16(self.code.http_status())
             .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let error = ProblemDetail {
-            code: code.into(),
-            message: Cow::Borrowed(&*self.message),
-            retryable: self.code.is_retryable(),
-            request_id: Cow::Borrowed(&*request_id),
-            binding: self.binding,
-        };
-        let mut response = (status, Json(Problem { error })).into_response();
+        let mut response = (status, Json(self.problem(&request_id))).into_response();
         let (code, message, kind, field) = (self.code, self.message, self.kind, self.field);
         response.extensions_mut().insert(Told { code, message, request_id, kind, field });
         let headers = response.headers_mut();
@@ -174,8 +192,23 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// Bodies are small; one that takes longer is held back on purpose.
-const BODY_DEADLINE: Duration = Duration::from_secs(15);
+/// Names out of a path, whose refusals look like all others.
+#[derive(Debug)]
+pub(crate) struct Path<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match extract::Path::from_request_parts(parts, state).await {
+            Ok(extract::Path(names)) => Ok(Self(names)),
+            Err(_rejection) => {
+                let message = "the path is not UTF-8";
+                Err(ApiError::new(ErrorCode::InvalidRequest, message))
+            }
+        }
+    }
+}
 
 /// A JSON body whose refusals look like all others.
 #[derive(Debug)]
@@ -184,34 +217,21 @@ pub(crate) struct Body<T>(pub(crate) T);
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        match timeout(BODY_DEADLINE, Json::<Box<RawValue>>::from_request(request, state)).await {
-            // A list would be taken for the fields in their order.
-            Ok(Ok(Json(body))) if !body.get().starts_with('{') => Err(no_such_object()),
-            Ok(Ok(Json(body))) => {
-                serde_json::from_str(body.get()).map(Self).map_err(|_misfit| no_such_object())
-            }
-            Ok(Err(rejection)) => Err(refuse_body(&rejection)),
-            Err(_) => Err(ApiError::new(ErrorCode::Timeout, "the body did not come in time")),
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        let most = request.extensions().get::<MostBytes>().copied().unwrap_or_default();
+        strict::check_type(request.headers())?;
+        let (_, bytes) = strict::read(request, most.0).await?;
+        let body: &RawValue = serde_json::from_slice(&bytes).map_err(|_text| no_such_object())?;
+        // A list would be taken for the fields in their order.
+        if !body.get().starts_with('{') {
+            return Err(no_such_object());
         }
+        serde_json::from_str(body.get()).map(Self).map_err(|_misfit| no_such_object())
     }
 }
 
 /// The text never repeats what was sent.
-fn refuse_body(rejection: &JsonRejection) -> ApiError {
-    match rejection.status() {
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => ApiError::new(
-            ErrorCode::UnsupportedMediaType,
-            "the body must be JSON, with Content-Type: application/json",
-        ),
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            ApiError::new(ErrorCode::PayloadTooLarge, "the body is too large")
-        }
-        _ => no_such_object(),
-    }
-}
-
 fn no_such_object() -> ApiError {
     let message = "the body is not the JSON object that this route takes";
-    ApiError::new(ErrorCode::InvalidRequest, message)
+    ApiError::new(ErrorCode::InvalidRequest, message).pointing("")
 }

@@ -1,14 +1,15 @@
 //! Which request is being answered: its id is in the answer, the log and the audit log.
 
+use api::errors::ErrorCode;
 use axum::{
     extract::{MatchedPath, Request, State},
-    http::{HeaderName, HeaderValue},
+    http::{HeaderName, HeaderValue, header::CONNECTION},
     middleware::Next,
     response::Response,
 };
 
-use super::{App, hosts};
-use crate::{guesses, keys::random_hex};
+use super::{App, hosts, problem::ApiError};
+use crate::{guesses, keys::random_hex, serve::Fault};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -27,13 +28,38 @@ pub(super) async fn number(State(app): State<App>, request: Request, next: Next)
     answer
 }
 
-/// Answers a request, unless it is of somebody who shows too much that is wrong.
+/// Answers a request, unless its head is none or it is of somebody who shows too much that is wrong.
 async fn answer(app: &App, mut request: Request, next: Next) -> Response {
+    if let Some(fault) = request.extensions().get::<Fault>() {
+        return refuse_head(&request, *fault);
+    }
     let Some(guest) = app.strangers.guest(&request) else { return next.run(request).await };
     let path = request.extensions().get::<MatchedPath>().cloned();
     request.extensions_mut().insert(guest.clone());
     let judged = guest.judge(next.run(request)).await;
     judged.unwrap_or_else(|_wait| hosts::refuse_at(path.as_ref(), guesses::too_many()))
+}
+
+/// Answers a request of which only the beginning is known, and maybe not even that. Nothing is read after it.
+fn refuse_head(request: &Request, fault: Fault) -> Response {
+    let mut answer = hosts::refuse(request, fault);
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+impl From<Fault> for ApiError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Malformed(what) => {
+                let message = format!("this is no request of HTTP/1.1: {what}");
+                Self::new(ErrorCode::InvalidRequest, message)
+            }
+            Fault::TooLarge => {
+                let message = "the first line and the headers are too large, or too many";
+                Self::new(ErrorCode::HeadersTooLarge, message)
+            }
+        }
+    }
 }
 
 /// Does something as a part of the request of this id, in another task than its own.

@@ -19,7 +19,7 @@ use api::{
 };
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::State,
     http::{HeaderMap, StatusCode},
 };
 use engine::sessions::{Acquired, Records, Sessions, Shown, Which};
@@ -37,7 +37,7 @@ use model::{
 
 use super::{
     App,
-    problem::ApiError,
+    problem::{ApiError, Path},
     routes::Routes,
     strict::{MaybeObject, Object},
 };

@@ -26,8 +26,20 @@ const MAX_BYTES: usize = 1 << 20;
 const MAX_DEPTH: usize = 64;
 /// More elements or keys in one place are no request of anybody.
 const MAX_ENTRIES: usize = 4096;
+/// Nor is a name of that many bytes, which would be taken for a field from the future.
+const MAX_KEY: usize = 1024;
 /// Bodies are small; one that takes longer is held back on purpose.
 const DEADLINE: Duration = Duration::from_secs(15);
+
+/// The most that is read of a body at a route.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MostBytes(pub(crate) usize);
+
+impl Default for MostBytes {
+    fn default() -> Self {
+        Self(MAX_BYTES)
+    }
+}
 
 /// The body of a request: a JSON object.
 #[derive(Debug, Default)]
@@ -69,6 +81,7 @@ pub(super) async fn read(request: Request, most: usize) -> Result<(Parts, Bytes)
     let too_large = || ApiError::new(ErrorCode::PayloadTooLarge, "the body is too large");
     let (parts, body) = request.into_parts();
     if parts.headers.contains_key(CONTENT_ENCODING) {
+        // What it grows to is known when it is too late.
         let message = "the body must not be compressed";
         return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
     }
@@ -91,9 +104,10 @@ fn is_limit(error: &axum::Error) -> bool {
 
 /// A browser sends no other page's JSON without asking first.
 pub(super) fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let mut kinds = headers.get_all(CONTENT_TYPE).iter();
+    let kind = kinds.next().and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    if kind.eq_ignore_ascii_case("application/json") {
+    if kind.eq_ignore_ascii_case("application/json") && kinds.next().is_none() {
         return Ok(());
     }
     let message = "the body must be JSON, with Content-Type: application/json";
@@ -121,14 +135,15 @@ impl Object {
     fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
         match value(bytes) {
             Ok(Value::Object(fields)) => Ok(Self { fields, at: String::new() }),
-            Ok(_) => Err(invalid("the body must be a JSON object")),
+            Ok(_) => Err(invalid("the body must be a JSON object").pointing("")),
             Err(error) => {
                 let (line, column) = (error.line(), error.column());
                 let what = match error.classify() {
                     serde_json::error::Category::Data => "is refused: a key twice, or too much",
                     _ => "is not JSON",
                 };
-                Err(invalid(format!("the body {what}, at line {line} column {column}")))
+                Err(invalid(format!("the body {what}, at line {line} column {column}"))
+                    .pointing(""))
             }
         }
     }
@@ -145,9 +160,11 @@ impl Object {
             match fields.iter().find(is_wrong) {
                 Some((name, _)) => {
                     let message = format!("{name}: this is not what the field takes");
-                    invalid(message).at(name.clone())
+                    invalid(message).at(name.clone()).pointing(format!("/{name}"))
                 }
-                None => invalid("the body is not the JSON object that this route takes"),
+                None => {
+                    invalid("the body is not the JSON object that this route takes").pointing("")
+                }
             }
         })
     }
@@ -160,7 +177,8 @@ impl Object {
 
     /// Refuses a field, saying where it stands.
     pub(super) fn wrong(&self, name: &str, expected: &str) -> ApiError {
-        invalid(format!("{}/{name}: {expected}", self.at))
+        let pointer = format!("{}/{name}", self.at);
+        invalid(format!("{pointer}: {expected}")).pointing(pointer)
     }
 
     /// Refuses fields that could be meant to confine, and that nobody here knows.
@@ -289,6 +307,9 @@ impl<'de> Visitor<'de> for Strict {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let (inside, mut fields) = (self.inside()?, Map::new());
         while let Some(key) = map.next_key::<String>()? {
+            if key.len() > MAX_KEY {
+                return Err(A::Error::custom("a key is too long"));
+            }
             let value = map.next_value_seed(inside)?;
             if fields.insert(key, value).is_some() {
                 return Err(A::Error::custom("a key is there twice"));
@@ -311,7 +332,7 @@ mod tests {
         let deep = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
         assert!(Object::parse(deep(64).as_bytes()).is_ok());
         let many_keys: Vec<String> = (0..5000).map(|it| format!("\"k{it}\":1")).collect();
-        let rows: [&[u8]; 16] = [
+        let rows: [&[u8]; 18] = [
             b"",
             b"null",
             b"[]",
@@ -326,6 +347,8 @@ mod tests {
             b"{\"a\":1,\"a\":1}",
             b"{\"a\":{\"b\":1,\"b\":2}}",
             deep(65).leak().as_bytes(),
+            b"\0",
+            format!("{{\"{}\":1}}", "k".repeat(MAX_KEY + 1)).leak().as_bytes(),
             format!("{{\"a\":[{}0]}}", "0,".repeat(100_000)).leak().as_bytes(),
             format!("{{{}}}", many_keys.join(",")).leak().as_bytes(),
         ];

@@ -7,11 +7,7 @@ use api::{
         RotatedMasterKey,
     },
 };
-use axum::{
-    Json,
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{Json, extract::State, http::StatusCode};
 use model::{
     audit::{Action, Entry},
     capability::{Asked, CapabilityError},
@@ -23,7 +19,7 @@ use serde_json::json;
 
 use super::{
     App,
-    problem::{ApiError, Body},
+    problem::{ApiError, Body, Path},
     routes::Routes,
 };
 use crate::{

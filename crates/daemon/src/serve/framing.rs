@@ -2,9 +2,10 @@
 //!
 //! The library takes some requests that a proxy in front of us may read otherwise: with a length and chunks, with the
 //! same length twice, with lines that end without a carriage return. Where two disagree about the end of a request, somebody's bytes
-//! become somebody else's request. So this stands between socket and library and follows where heads and bodies end. In
-//! the place of the first byte that must not be there it puts one that no head and no size of a chunk can have, and ends the stream: the
-//! library then answers 400 after all that came before, and closes. All other bytes go through as they are, and
+//! become somebody else's request. And what it refuses itself it answers without a word. So this stands between socket and
+//! library, follows where heads and bodies end, and hands on no line before all of it is there and is well. A head that goes
+//! wrong ends before the line that does, and whoever answers it is told by [`Answers`] what is wrong with it; in
+//! a body, a byte follows that no size of a chunk can have. After that nothing is read. All other bytes go through as they are, and
 //! after an upgrade every byte.
 //!
 //! ```text
@@ -16,34 +17,59 @@
 //! ```
 
 use std::{
-    io, mem,
+    io,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, Waker, ready},
 };
 
+use axum::http::{Method, Uri};
+use httparse::{EMPTY_HEADER, Status};
 use memchr::memchr;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::forward::forward_writes;
 
-/// The longest line. The library refuses shorter ones before.
-const MAX_LINE: usize = 64 << 10;
+/// Request line and fields together, and the longest line of a body in chunks.
+pub(super) const MAX_HEAD_BYTES: usize = 40 << 10;
+pub(super) const MAX_FIELDS: usize = 100;
 
-/// What takes the place of a byte that must not be there, and what comes after it: the library looks at a head when
-/// its end is there.
-const POISON: u8 = 0;
-const END: &[u8] = b"\r\n\r\n";
+/// What comes after the last line of a head that is well, so that it is one.
+const END_OF_HEAD: &[u8] = b"\r\n";
+/// What stands for a request whose first line is not well.
+const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
+/// What no size of a chunk and no trailer can be.
+const BROKEN: &[u8] = b"\0\r\n\r\n";
+
+/// What is wrong with the head of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It cannot be read, or can be read in more than one way.
+    Malformed(&'static str),
+    TooLarge,
+}
+
+const LINES: Fault = Fault::Malformed("a line does not end with a carriage return and a line feed");
+const FIRST: Fault = Fault::Malformed("its first line is not \"METHOD TARGET HTTP/1.1\"");
+const FIELD: Fault = Fault::Malformed("a line is not \"NAME: VALUE\"");
+const LENGTH: Fault = Fault::Malformed("Content-Length is not one number");
+const ENCODING: Fault =
+    Fault::Malformed("Transfer-Encoding is other than \"chunked\", or in HTTP/1.0");
+const TWICE: Fault = Fault::Malformed("it says more than once how long its body is");
+const CHUNK: Fault = Fault::Malformed("a chunk is not one");
 
 /// Follows the requests of one connection, in pieces as they come.
 #[derive(Debug, Default)]
 struct Framing {
     stage: Stage,
-    /// The beginning of a line whose end has not come.
-    line: Vec<u8>,
+    /// What the head has so far, in bytes and in fields.
+    head: usize,
+    fields: usize,
     /// What the head says so far of the body.
     body: Body,
     wants_upgrade: bool,
+    /// Whether the request is of the version before chunks.
+    is_old: bool,
     /// Requests that have come to their end.
     ended: u64,
 }
@@ -73,42 +99,53 @@ enum Body {
     Chunks,
 }
 
-/// How far bytes may go.
+/// What becomes of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passed {
-    All,
-    /// The byte at this place must not be there.
-    Refused(usize),
-    /// What is from this place on has to wait for an answer.
-    Waits(usize),
+    /// So many may go on. Those after them are the beginning of a line, of which only the whole can be judged, or wait for
+    /// an answer.
+    Upto(usize),
+    /// So many may go on and then these; all others are dropped.
+    Refused(usize, &'static [u8], Fault),
 }
-
-/// A line that can be read in more than one way.
-#[derive(Debug, PartialEq, Eq)]
-struct Ambiguous;
 
 impl Framing {
     fn pass(&mut self, bytes: &[u8]) -> Passed {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             match self.stage {
-                Stage::Open => return Passed::All,
-                Stage::Refused => return Passed::Refused(at),
-                Stage::Answer => return Passed::Waits(at),
+                Stage::Open => return Passed::Upto(bytes.len()),
+                Stage::Answer | Stage::Refused => return Passed::Upto(at),
                 Stage::Body(left) => at += self.skip(left, rest.len(), Stage::Body),
                 Stage::Chunk(left) => at += self.skip(left, rest.len(), Stage::Chunk),
                 Stage::Start | Stage::Head | Stage::Size | Stage::ChunkEnd | Stage::Trailers => {
-                    let Some(end) = memchr(b'\n', rest) else { return self.keep(at, rest) };
-                    let (line, _) = rest.split_at(end + 1);
-                    if self.finish_line(line).is_err() {
-                        self.stage = Stage::Refused;
-                        return Passed::Refused(at + end);
+                    let end = memchr(b'\n', rest);
+                    let line = end.and_then(|end| rest.get(..=end)).unwrap_or(rest);
+                    let judged = self.fits(line.len()).and_then(|()| match end {
+                        Some(_) => self.judge(line),
+                        None => Ok(()),
+                    });
+                    if let Err(fault) = judged {
+                        return self.refuse(at, fault);
                     }
-                    at += end + 1;
+                    if end.is_none() {
+                        return Passed::Upto(at);
+                    }
+                    at += line.len();
                 }
             }
         }
-        Passed::All
+        Passed::Upto(at)
+    }
+
+    fn refuse(&mut self, at: usize, fault: Fault) -> Passed {
+        let then = match self.stage {
+            Stage::Start => STAND_IN,
+            Stage::Head => END_OF_HEAD,
+            _ => BROKEN,
+        };
+        self.stage = Stage::Refused;
+        Passed::Refused(at, then, fault)
     }
 
     /// Goes on within a body, as far as there are bytes; returns how far.
@@ -124,81 +161,73 @@ impl Framing {
         count
     }
 
-    /// Keeps the beginning of a line, of which only the whole can be judged.
-    fn keep(&mut self, at: usize, rest: &[u8]) -> Passed {
-        if self.line.len() + rest.len() > MAX_LINE {
-            self.stage = Stage::Refused;
-            return Passed::Refused(at);
+    /// Refuses a line, or the beginning of one, that there is no room for.
+    fn fits(&self, line: usize) -> Result<(), Fault> {
+        match self.stage {
+            Stage::Start | Stage::Head if self.head + line > MAX_HEAD_BYTES => Err(Fault::TooLarge),
+            _ if line > MAX_HEAD_BYTES => Err(CHUNK),
+            _ => Ok(()),
         }
-        self.line.extend_from_slice(rest);
-        Passed::All
     }
 
-    fn finish_line(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
-        if self.line.is_empty() {
-            return self.judge(line);
-        }
-        let mut whole = mem::take(&mut self.line);
-        whole.extend_from_slice(line);
-        self.judge(&whole)
-    }
-
-    fn judge(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
-        let line = line.strip_suffix(b"\r\n").ok_or(Ambiguous)?;
+    /// Judges a line, with its end.
+    fn judge(&mut self, whole: &[u8]) -> Result<(), Fault> {
+        let line = whole.strip_suffix(b"\r\n").ok_or(LINES)?;
         match self.stage {
             // Empty lines before a request are passed over, also by the library.
-            Stage::Start if line.is_empty() => Ok(()),
+            Stage::Start if line.is_empty() => self.head += whole.len(),
             Stage::Start => {
-                (self.body, self.wants_upgrade) = (Body::Nothing, false);
+                self.is_old = begins(whole)?;
+                (self.body, self.wants_upgrade, self.fields) = (Body::Nothing, false, 0);
+                self.head += whole.len();
                 self.stage = Stage::Head;
-                Ok(())
             }
             Stage::Head if line.is_empty() => {
+                self.head = 0;
                 match self.body {
                     Body::Nothing | Body::Length(0) => self.end(),
                     Body::Length(length) => self.stage = Stage::Body(length),
                     Body::Chunks => self.stage = Stage::Size,
                 }
-                Ok(())
             }
-            Stage::Head => self.field(line),
+            Stage::Head => {
+                self.field(whole, line)?;
+                self.head += whole.len();
+            }
             Stage::Size => {
-                self.stage = match chunk_size(line).ok_or(Ambiguous)? {
+                self.stage = match chunk_size(line).ok_or(CHUNK)? {
                     0 => Stage::Trailers,
                     size => Stage::Chunk(size),
                 };
-                Ok(())
             }
-            Stage::ChunkEnd if line.is_empty() => {
-                self.stage = Stage::Size;
-                Ok(())
-            }
-            Stage::Trailers if line.is_empty() => {
-                self.end();
-                Ok(())
-            }
-            Stage::Trailers => Ok(()),
+            Stage::ChunkEnd if line.is_empty() => self.stage = Stage::Size,
+            Stage::Trailers if line.is_empty() => self.end(),
+            Stage::Trailers => {}
             Stage::ChunkEnd
             | Stage::Body(_)
             | Stage::Chunk(_)
             | Stage::Answer
             | Stage::Open
-            | Stage::Refused => Err(Ambiguous),
+            | Stage::Refused => return Err(CHUNK),
         }
+        Ok(())
     }
 
-    /// Takes note of a field that says where the request ends. Others are the library's to judge.
-    fn field(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
-        let Some((name, value)) = memchr(b':', line).and_then(|colon| line.split_at_checked(colon))
-        else {
-            return Ok(());
-        };
+    /// Takes a field as the library would, and takes note of one that says where the request ends.
+    fn field(&mut self, whole: &[u8], line: &[u8]) -> Result<(), Fault> {
+        self.fields += 1;
+        if self.fields > MAX_FIELDS {
+            return Err(Fault::TooLarge);
+        }
+        httparse::parse_headers(whole, &mut [EMPTY_HEADER]).map_err(|_what| FIELD)?;
+        let colon = memchr(b':', line).and_then(|colon| line.split_at_checked(colon));
+        let (name, value) = colon.ok_or(FIELD)?;
         let value = value.get(1..).unwrap_or_default();
         if name.eq_ignore_ascii_case(b"content-length") {
-            self.set_body(Body::Length(decimal(trimmed(value)).ok_or(Ambiguous)?))
+            self.set_body(Body::Length(decimal(trimmed(value)).ok_or(LENGTH)?))
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            let is_chunked = trimmed(value).eq_ignore_ascii_case(b"chunked");
-            if is_chunked { self.set_body(Body::Chunks) } else { Err(Ambiguous) }
+            let is_chunked = trimmed(value).eq_ignore_ascii_case(b"chunked") && !self.is_old;
+            if is_chunked { self.set_body(Body::Chunks) } else { Err(ENCODING) }
         } else {
             self.wants_upgrade |= name.eq_ignore_ascii_case(b"upgrade") && has_websocket(value);
             Ok(())
@@ -206,13 +235,13 @@ impl Framing {
     }
 
     /// What a request says of its body it says once.
-    fn set_body(&mut self, body: Body) -> Result<(), Ambiguous> {
+    fn set_body(&mut self, body: Body) -> Result<(), Fault> {
         match self.body {
             Body::Nothing => {
                 self.body = body;
                 Ok(())
             }
-            Body::Length(_) | Body::Chunks => Err(Ambiguous),
+            Body::Length(_) | Body::Chunks => Err(TWICE),
         }
     }
 
@@ -220,6 +249,21 @@ impl Framing {
         self.ended += 1;
         self.stage = if self.wants_upgrade { Stage::Answer } else { Stage::Start };
     }
+}
+
+/// Reads the first line of a request as the library would; tells whether it is of HTTP/1.0.
+fn begins(line: &[u8]) -> Result<bool, Fault> {
+    let mut request = httparse::Request::new(&mut []);
+    let Ok(Status::Partial) = request.parse(line) else { return Err(FIRST) };
+    let (Some(method), Some(target), Some(version)) =
+        (request.method, request.path, request.version)
+    else {
+        return Err(FIRST);
+    };
+    if Method::from_bytes(method.as_bytes()).is_err() || Uri::try_from(target).is_err() {
+        return Err(FIRST);
+    }
+    Ok(version == 0)
 }
 
 fn trimmed(mut value: &[u8]) -> &[u8] {
@@ -233,7 +277,8 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    std::str::from_utf8(digits).ok()?.parse().ok()
+    // The library has uses of its own for the largest numbers.
+    std::str::from_utf8(digits).ok()?.parse().ok().filter(|length| *length <= u64::MAX >> 1)
 }
 
 /// Reads the size of a chunk; what may follow it is nobody's.
@@ -251,18 +296,31 @@ fn has_websocket(value: &[u8]) -> bool {
     value.windows(NAME.len()).any(|part| part.eq_ignore_ascii_case(NAME))
 }
 
-/// The answers that were given on one connection, for who has to know whether it still speaks HTTP.
+/// The requests and answers of one connection, for who has to know whether it still speaks HTTP, and what is wrong
+/// with the last of them.
 #[derive(Debug, Default)]
 pub(super) struct Answers(Mutex<Given>);
 
 #[derive(Debug, Default)]
 struct Given {
+    /// Requests that somebody has begun to answer.
+    begun: u64,
     count: u64,
     is_open: bool,
     waits: Option<Waker>,
+    /// Which of the requests must not be answered as it stands.
+    fault: Option<(u64, Fault)>,
 }
 
 impl Answers {
+    /// Takes note of the next request; tells what is wrong with its head.
+    pub(super) fn begin(&self) -> Option<Fault> {
+        self.with(|given| {
+            given.begun += 1;
+            given.fault.filter(|(number, _)| *number == given.begun).map(|(_, fault)| fault)
+        })
+    }
+
     /// Takes note of the answer to the next request.
     pub(super) fn give(&self, is_upgrade: bool) {
         let waits = self.with(|given| {
@@ -273,6 +331,11 @@ impl Answers {
         if let Some(waits) = waits {
             waits.wake();
         }
+    }
+
+    /// Has it known that there is something wrong with the head of a request.
+    fn refuse(&self, number: u64, fault: Fault) {
+        self.with(|given| given.fault = Some((number, fault)));
     }
 
     /// Waits until so many were given; tells what comes next.
@@ -301,15 +364,44 @@ pub(super) struct Strict<S> {
     stream: S,
     framing: Framing,
     answers: Arc<Answers>,
-    /// What came after a request on whose answer it depends what that is.
+    /// What came and may not go on yet: the beginning of a line, or what depends on an answer.
     held: Vec<u8>,
-    /// What is still to come after a byte that must not be there.
-    end: &'static [u8],
+    /// What may go on and has found no room yet.
+    due: Vec<u8>,
 }
 
 impl<S> Strict<S> {
     pub(super) fn new(stream: S, answers: Arc<Answers>) -> Self {
-        Self { stream, framing: Framing::default(), answers, held: Vec::new(), end: END }
+        let (held, due) = (Vec::new(), Vec::new());
+        Self { stream, framing: Framing::default(), answers, held, due }
+    }
+
+    /// Judges bytes; returns how many of them may go on. The rest is held, or dropped.
+    fn judge(&mut self, bytes: &[u8]) -> usize {
+        match self.framing.pass(bytes) {
+            Passed::Upto(end) => {
+                self.held.extend_from_slice(bytes.get(end..).unwrap_or_default());
+                end
+            }
+            Passed::Refused(end, then, fault) => {
+                if then != BROKEN {
+                    self.answers.refuse(self.framing.ended + 1, fault);
+                }
+                self.due.extend_from_slice(then);
+                end
+            }
+        }
+    }
+
+    /// Judges what was held, together with what has come.
+    fn judge_held(&mut self, more: &[u8]) {
+        let mut held = std::mem::take(&mut self.held);
+        held.extend_from_slice(more);
+        let end = self.judge(&held);
+        held.truncate(end);
+        // What follows a refusal is due after what came before it.
+        held.append(&mut self.due);
+        self.due = held;
     }
 
     /// Notices if the peer goes while its answer is made, and holds what it sends.
@@ -329,11 +421,27 @@ impl<S> Strict<S> {
         Poll::Pending
     }
 
-    /// Takes from what was held, as much as there is room for.
-    fn take_held(&mut self, buffer: &mut ReadBuf<'_>) {
-        let count = self.held.len().min(buffer.remaining());
-        buffer.put_slice(self.held.get(..count).unwrap_or_default());
-        self.held.drain(..count);
+    /// Takes what is sent after a refusal, so that the answer is not lost with it when the connection is closed. The
+    /// stream has no end: the library would take one for a client that does not want its answer.
+    fn poll_drop(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>
+    where
+        S: AsyncRead + Unpin,
+    {
+        let mut dropped = [0; 512];
+        loop {
+            let mut dropped = ReadBuf::new(&mut dropped);
+            ready!(Pin::new(&mut self.stream).poll_read(context, &mut dropped))?;
+            if dropped.filled().is_empty() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Gives what is due, as much as there is room for.
+    fn give_due(&mut self, buffer: &mut ReadBuf<'_>) {
+        let count = self.due.len().min(buffer.remaining());
+        buffer.put_slice(self.due.get(..count).unwrap_or_default());
+        self.due.drain(..count);
     }
 }
 
@@ -344,42 +452,40 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.framing.stage == Stage::Answer {
-            match this.answers.poll(this.framing.ended, context) {
-                Poll::Ready(stage) => this.framing.stage = stage,
-                Poll::Pending => return this.poll_gone(context),
-            }
-        }
-        if this.framing.stage == Stage::Refused {
-            let count = this.end.len().min(buffer.remaining());
-            let (now, later) = this.end.split_at_checked(count).unwrap_or_default();
-            buffer.put_slice(now);
-            this.end = later;
-            return Poll::Ready(Ok(()));
-        }
         let before = buffer.filled().len();
-        if this.held.is_empty() {
-            ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-        } else {
-            this.take_held(buffer);
-        }
-        let read = buffer.filled_mut().get_mut(before..).unwrap_or_default();
-        match this.framing.pass(read) {
-            Passed::All => {}
-            Passed::Refused(at) => {
-                if let Some(byte) = read.get_mut(at) {
-                    *byte = POISON;
+        loop {
+            if !this.due.is_empty() {
+                this.give_due(buffer);
+                return Poll::Ready(Ok(()));
+            }
+            match this.framing.stage {
+                Stage::Refused => return this.poll_drop(context),
+                Stage::Answer => {
+                    let Poll::Ready(stage) = this.answers.poll(this.framing.ended, context) else {
+                        return this.poll_gone(context);
+                    };
+                    this.framing.stage = stage;
+                    this.judge_held(&[]);
+                    continue;
                 }
-                buffer.set_filled(before + at + 1);
+                _ => {}
             }
-            Passed::Waits(at) => {
-                let mut held = read.get(at..).unwrap_or_default().to_vec();
-                held.append(&mut this.held);
-                this.held = held;
-                buffer.set_filled(before + at);
+            ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+            let read = buffer.filled().get(before..).unwrap_or_default();
+            if read.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            let end = if this.held.is_empty() {
+                this.judge(read)
+            } else {
+                this.judge_held(read);
+                0
+            };
+            buffer.set_filled(before + end);
+            if end > 0 {
+                return Poll::Ready(Ok(()));
             }
         }
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -392,20 +498,21 @@ pub fn fuzz_one(bytes: &[u8]) {
     assert_eq!(whole, cut, "it depends on how the bytes are cut");
 }
 
-/// Passes bytes in pieces of this length; returns how many were let through, and the stage after them.
-fn pass(bytes: &[u8], piece: usize) -> (usize, Stage) {
-    let mut framing = Framing::default();
-    let mut through = 0;
+/// Passes bytes in pieces of this length; returns how many were let through, the stage after them, and what is wrong
+/// with those that follow.
+fn pass(bytes: &[u8], piece: usize) -> (usize, Stage, Option<Fault>) {
+    let (mut framing, mut held, mut through) = (Framing::default(), Vec::new(), 0);
     for part in bytes.chunks(piece) {
-        match framing.pass(part) {
-            Passed::All => through += part.len(),
-            Passed::Refused(at) | Passed::Waits(at) => {
-                through += at;
-                break;
+        held.extend_from_slice(part);
+        match framing.pass(&held) {
+            Passed::Upto(end) => {
+                through += end;
+                held.drain(..end);
             }
+            Passed::Refused(end, _, fault) => return (through + end, framing.stage, Some(fault)),
         }
     }
-    (through, framing.stage)
+    (through, framing.stage, None)
 }
 
 #[cfg(test)]

@@ -282,7 +282,8 @@ async fn more_connections_than_allowed_are_turned_away() {
         Daemon::start_with(daemon::serve::Settings { max_connections: 2, ..settings() }).await;
     let first = Peer::connect(&daemon).await;
     let mut second = Peer::connect(&daemon).await;
-    assert_eq!(daemon.ask("GET", "/healthz", &[], "").await.status, 503);
+    let refused = daemon.ask("GET", "/healthz", &[], "").await;
+    assert_eq!(refused.problem(), (503, "UNAVAILABLE".into()), "{}", refused.head);
     drop(first);
     // The place is free once the server has seen the first one off; a pong says nothing of that.
     second.send(ping()).await;

@@ -19,8 +19,27 @@ async fn exchange(daemon: &Daemon, bytes: &[u8]) -> String {
 
 /// The status of each answer, one after the other.
 fn statuses(answers: &str) -> Vec<&str> {
-    let lines = answers.split("HTTP/1.1 ").skip(1);
-    lines.map(|answer| answer.split(' ').next().unwrap()).collect()
+    split(answers).into_iter().map(|answer| answer.get(2..5).unwrap()).collect()
+}
+
+/// Takes answers apart, each from its version on.
+fn split(answers: &str) -> Vec<&str> {
+    let is_answer = |part: &&str| matches!(part.as_bytes(), [b'0' | b'1', b' ', status @ ..] if status[..3].iter().all(u8::is_ascii_digit));
+    answers.split("HTTP/1.").filter(is_answer).collect()
+}
+
+/// Checks the last answer: a 400 that says why (H21), and that there is nothing after it.
+fn check_refusal(answers: &str) {
+    // What it says may have the name of the protocol in it.
+    let last = answers.rfind("HTTP/1.0 400").max(answers.rfind("HTTP/1.1 400")).unwrap();
+    let (head, body) = answers.split_at(last).1.split_once("\r\n\r\n").unwrap();
+    let told: serde_json::Value =
+        serde_json::from_str(body).unwrap_or_else(|_| panic!("{answers}"));
+    assert_eq!(told["error"]["code"], "INVALID_REQUEST", "{answers}");
+    assert_eq!(told["error"]["retryable"], false);
+    let id = told["error"]["request_id"].as_str().unwrap();
+    assert!(id.starts_with("req_") && head.contains(&format!("x-request-id: {id}")), "{answers}");
+    assert!(head.contains("\r\ncontent-type: application/json"), "{answers}");
 }
 
 /// H13. Behind each is a request that somebody else would see; it is never answered.
@@ -102,10 +121,12 @@ async fn h13_what_can_be_read_in_two_ways_is_refused_and_the_connection_closed()
     for (name, bytes) in rows {
         let answers = exchange(&daemon, format!("{bytes}{smuggled}").as_bytes()).await;
         assert_eq!(statuses(&answers), ["400"], "{name}: {answers}");
+        check_refusal(&answers);
         // The same after a request that is well.
         let both = format!("{smuggled}{bytes}{smuggled}");
         let answers = exchange(&daemon, both.as_bytes()).await;
         assert_eq!(statuses(&answers), ["200", "400"], "{name}: {answers}");
+        check_refusal(&answers);
     }
     daemon.stop().await;
 }
@@ -127,11 +148,13 @@ async fn h13_a_body_is_as_long_as_was_said() {
         let mut answer = String::new();
         timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert_eq!(statuses(&answer), ["400"], "{said}: {answer}");
+        check_refusal(&answer);
     }
     // What is left over is no request.
     let answers =
         exchange(&daemon, format!("{head}Content-Length: 2\r\n\r\n{{}}x\r\n\r\n").as_bytes()).await;
     assert_eq!(statuses(&answers), ["400", "400"], "{answers}");
+    check_refusal(&answers);
     assert_eq!(daemon.keyring.list().await.unwrap().len(), 1, "nothing came of them");
     daemon.stop().await;
 }

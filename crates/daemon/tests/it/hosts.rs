@@ -51,7 +51,14 @@ async fn h17_a_request_names_this_server_and_no_other() {
     for host in others.into_iter().chain(ports.iter().map(String::as_str)) {
         let answer = ask(&daemon, "GET", "/healthz", &format!("Host: {host}\r\n")).await;
         assert_eq!(answer.problem(), (421, "MISDIRECTED_REQUEST".into()), "{host}");
+        // It says what to write in the settings.
+        let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(&format!("allowed_hosts = [\"{host}\"]")), "{message}");
     }
+    let long = format!("{}.evil.example:81", "Evil".repeat(500));
+    let answer = ask(&daemon, "GET", "/healthz", &format!("Host: {long}\r\n")).await;
+    assert_eq!(answer.problem(), (421, "MISDIRECTED_REQUEST".into()));
+    assert!(answer.body.contains("evilevil") && answer.body.len() < 1000, "{}", answer.body);
     // What is sent as to a proxy names its host twice.
     let answer = ask(&daemon, "GET", "http://evil.example/healthz", &own).await;
     assert_eq!(answer.problem(), (400, "INVALID_REQUEST".into()));

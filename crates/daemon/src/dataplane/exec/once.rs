@@ -10,7 +10,7 @@ use api::{
 use axum::{
     Json,
     body::Body as Answer,
-    extract::{Path, State},
+    extract::State,
     http::{
         StatusCode,
         header::{CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
@@ -39,7 +39,7 @@ use crate::{
     dataplane::access::Access,
     http::{
         App,
-        problem::{ApiError, Body, Query},
+        problem::{ApiError, Body, Path, Query},
     },
 };
 

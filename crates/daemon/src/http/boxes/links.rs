@@ -6,11 +6,7 @@ use api::{
     boxes::{CreateDownloadUrl, CreateServiceUrl, DownloadUrl, ServiceUrl},
     errors::ErrorCode,
 };
-use axum::{
-    Json,
-    extract::{Path, State},
-    http::HeaderValue,
-};
+use axum::{Json, extract::State, http::HeaderValue};
 use engine::sandboxes::files::HOME;
 use model::{
     audit::{Action, Entry, Grant},
@@ -25,7 +21,11 @@ use crate::{
     auth::Caller,
     clock,
     dataplane::shape::Shape,
-    http::{App, problem::ApiError, routes::Routes},
+    http::{
+        App,
+        problem::{ApiError, Path},
+        routes::Routes,
+    },
     openapi::Opens,
     tokens::{
         Tokens,

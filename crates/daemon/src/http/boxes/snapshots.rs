@@ -4,7 +4,7 @@ use api::boxes::{CreateSnapshot, ShownSnapshot, SnapshotList, SnapshotTag, Snaps
 use api::errors::ErrorCode;
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::State,
     http::{StatusCode, Uri},
 };
 use engine::sandboxes::{
@@ -24,7 +24,11 @@ use crate::{
     audit,
     auth::Caller,
     dataplane::shape::Shape,
-    http::{App, problem::ApiError, routes::Routes},
+    http::{
+        App,
+        problem::{ApiError, Path},
+        routes::Routes,
+    },
     openapi::Opens,
     tokens::claims::subject,
 };

@@ -5,11 +5,7 @@ use api::{
     boxes::{CreateTemplate, EmptyList, Template, TemplateList},
     errors::ErrorCode,
 };
-use axum::{
-    Json,
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{Json, extract::State, http::StatusCode};
 use engine::sandboxes::{
     SandboxError,
     snapshots::{Tagged, Taking, Wish},
@@ -23,7 +19,12 @@ use super::{Mine, docs::templates as docs, from_wire::wrong, quantity, snapshots
 use crate::{
     auth::Caller,
     dataplane::shape::Shape,
-    http::{App, boxes::Body, problem::ApiError, routes::Routes},
+    http::{
+        App,
+        boxes::Body,
+        problem::{ApiError, Path},
+        routes::Routes,
+    },
     openapi::Opens,
     tokens::claims::subject,
 };

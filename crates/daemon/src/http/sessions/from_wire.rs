@@ -68,7 +68,11 @@ pub(crate) fn thread(
     image: Option<&str>,
 ) -> Result<Asking, ApiError> {
     body.refuse(&CONFINING)?;
+    body.refuse(&["scope"])?;
     let scope = thread_scope(thread)?;
+    if body.text("thread_id")?.is_some_and(|other| other != thread) {
+        return Err(body.wrong("thread_id", "the path names another thread"));
+    }
     let asked = capabilities(&mut body, "scopes")?;
     let actor = desk.acting(actor(&mut body)?)?;
     let hint = body.text("sandbox_id")?;
