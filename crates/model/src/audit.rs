@@ -29,6 +29,8 @@ pub enum Action {
     SandboxUpdate,
     SnapshotCreate,
     SnapshotDelete,
+    ImagePull,
+    ImageRemove,
     /// A URL that opens one port or one file of a sandbox was given out.
     LinkMint,
     /// A request to the data plane that is none of those below: one that was refused, or one that an
@@ -43,7 +45,7 @@ pub enum Action {
 }
 
 impl Action {
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::KeyCreate,
         Self::KeyRevoke,
         Self::TokenMint,
@@ -64,6 +66,8 @@ impl Action {
         Self::SandboxUpdate,
         Self::SnapshotCreate,
         Self::SnapshotDelete,
+        Self::ImagePull,
+        Self::ImageRemove,
         Self::LinkMint,
         Self::Access,
         Self::ExecStart,
@@ -95,6 +99,8 @@ impl Action {
             Self::SandboxUpdate => "sandbox.update",
             Self::SnapshotCreate => "snapshot.create",
             Self::SnapshotDelete => "snapshot.delete",
+            Self::ImagePull => "image.pull",
+            Self::ImageRemove => "image.remove",
             Self::LinkMint => "link.mint",
             Self::Access => "access",
             Self::ExecStart => "exec.start",

@@ -360,7 +360,10 @@ impl Plane {
         needed: Option<Capability>,
     ) -> Result<Access, Refusal> {
         let held = self.genuine(token).await?;
-        self.admit(held, sandbox.ok_or(Refusal::OtherSandbox)?, needed).await
+        match sandbox {
+            Some(sandbox) => self.admit(held, sandbox, needed).await,
+            None => Err(self.refuse(held.claims(), Refusal::OtherSandbox).await),
+        }
     }
 
     /// Checks a token for the sandbox that it is for.
@@ -395,10 +398,11 @@ impl Plane {
             Ok(()) => self.check(&held, sandbox, needed).await,
             Err(wait) => Err(Refusal::TooFast(wait)),
         };
-        let (tenant, over) = checked.inspect_err(|refusal| {
-            self.audit.note(denied(shown_by(held.claims()), refusal));
-        })?;
         let claims = held.claims();
+        let (tenant, over) = match checked {
+            Ok(checked) => checked,
+            Err(refusal) => return Err(self.refuse(claims, refusal).await),
+        };
         Ok(Access(Arc::new(Right {
             sandboxes: self.sandboxes.clone(),
             audit: self.audit.clone(),
@@ -410,6 +414,17 @@ impl Plane {
             reach: claims.reach.clone(),
             proof: Proof::Token { held: Box::new(held), over },
         })))
+    }
+
+    /// Notes that a genuine token was refused, for the admins of the tenant that it is of.
+    async fn refuse(&self, claims: &Claims, refusal: Refusal) -> Refusal {
+        let tenant = match self.keyring.known(&claims.key) {
+            Some(caller) => Some(caller.tenant().to_owned()),
+            // The key is revoked: whose the sandbox is says the same, as long as there is one.
+            None => self.owner(&claims.sandbox).await.ok().map(|tenant| tenant.to_string()),
+        };
+        self.audit.note(denied(Entry { tenant, ..shown_by(claims) }, &refusal));
+        refusal
     }
 
     /// Checks what a genuine token says.

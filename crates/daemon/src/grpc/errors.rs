@@ -121,22 +121,7 @@ pub(crate) fn of_exec(error: &SandboxError, exec: &str) -> Status {
 
 /// Tells why an image, which this field names, cannot be had or removed.
 pub(crate) fn of_image(error: &ImageError, field: &str) -> Status {
-    let reason = match error {
-        ImageError::Reference(_) | ImageError::InPlace { .. } => Reason::InvalidArgument,
-        ImageError::NotAllowed(_) => Reason::PermissionDenied,
-        ImageError::NotFound { .. } | ImageError::Unknown { .. } => Reason::ImageNotFound,
-        ImageError::InUse { .. } => Reason::ImageInUse,
-        ImageError::Refused { .. }
-        | ImageError::Unsupported { .. }
-        | ImageError::Unreadable { .. }
-        | ImageError::Unauthorized { .. } => Reason::ImageUnusable,
-        ImageError::Busy => Reason::ResourceExhausted,
-        ImageError::Unreachable { .. }
-        | ImageError::Store { .. }
-        | ImageError::Interrupted { .. }
-        | ImageError::Worker { .. }
-        | ImageError::SpawnerGone => Reason::Unavailable,
-    };
+    let reason = image_reason(error);
     let about = match error {
         ImageError::Reference(_) | ImageError::NotAllowed(_) | ImageError::InPlace { .. } => {
             Some(("field", field))
@@ -156,6 +141,26 @@ pub(crate) fn of_image(error: &ImageError, field: &str) -> Status {
         | ImageError::SpawnerGone => None,
     };
     status(reason, error.to_string(), about.as_slice())
+}
+
+/// Returns why something is not to be had of an image.
+pub(crate) fn image_reason(error: &ImageError) -> Reason {
+    match error {
+        ImageError::Reference(_) | ImageError::InPlace { .. } => Reason::InvalidArgument,
+        ImageError::NotAllowed(_) => Reason::PermissionDenied,
+        ImageError::NotFound { .. } | ImageError::Unknown { .. } => Reason::ImageNotFound,
+        ImageError::InUse { .. } => Reason::ImageInUse,
+        ImageError::Refused { .. }
+        | ImageError::Unsupported { .. }
+        | ImageError::Unreadable { .. }
+        | ImageError::Unauthorized { .. } => Reason::ImageUnusable,
+        ImageError::Busy => Reason::ResourceExhausted,
+        ImageError::Unreachable { .. }
+        | ImageError::Store { .. }
+        | ImageError::Interrupted { .. }
+        | ImageError::Worker { .. }
+        | ImageError::SpawnerGone => Reason::Unavailable,
+    }
 }
 
 /// Completes what the library says by itself, which has no details: that a message cannot be read,

@@ -11,6 +11,7 @@ use engine::{
     sandboxes::{SandboxError, Sandboxes},
 };
 use futures_util::{Stream, stream};
+use model::audit::{Action, Entry, Outcome};
 use tokio::{
     select,
     sync::watch,
@@ -20,11 +21,11 @@ use tonic::{Request, Response, Status};
 
 use super::{
     call::{Deadline, Who},
-    errors::{About, of_image, of_sandbox, status},
+    errors::{About, image_reason, of_image, of_sandbox, status},
     events::Until,
     progress,
 };
-use crate::serve::Phase;
+use crate::{audit::Audit, serve::Phase};
 
 /// How often progress is told at most.
 const SELDOM: Duration = Duration::from_millis(100);
@@ -35,6 +36,7 @@ pub(crate) struct ImageSurface {
     /// A server that keeps nothing has none.
     sandboxes: Option<Sandboxes>,
     phase: watch::Receiver<Phase>,
+    audit: Audit,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -49,11 +51,17 @@ impl ImageService for ImageSurface {
     async fn pull_image(&self, request: Request<v1::PullImageRequest>) -> Answer<Pulls> {
         let deadline = request.extensions().get::<Deadline>().map(|deadline| deadline.0);
         let (sandboxes, who, v1::PullImageRequest { name }) = self.take(request)?;
-        let wanted: Wanted = name.parse().map_err(|error| of_image(&error, "name"))?;
+        let entry = who.entry(Action::ImagePull);
         let images = sandboxes.images().clone();
-        images.check(&wanted.reference).map_err(|error| of_image(&error, "name"))?;
+        let wanted = name.parse::<Wanted>().and_then(|wanted| {
+            images.check(&wanted.reference)?;
+            Ok(wanted)
+        });
+        let wanted = wanted.map_err(|error| refuse(&self.audit, &entry, &error))?;
+        let entry = Entry { object: Some(shown(&wanted.reference.to_string())), ..entry };
+        self.audit.note(entry.clone());
         let until = Until { deadline, revoked: who.revoked, phase: self.phase.clone() };
-        let pulling = Pulling::new(images, wanted, until);
+        let pulling = Pulling::new(images, wanted, until, (self.audit.clone(), entry));
         let told = stream::unfold(Some(pulling), async |pulling| {
             let mut pulling = pulling?;
             let told = pulling.next().await;
@@ -84,15 +92,21 @@ impl ImageService for ImageSurface {
         request: Request<v1::RemoveImageRequest>,
     ) -> Answer<v1::RemoveImageResponse> {
         let (sandboxes, who, v1::RemoveImageRequest { name }) = self.take(request)?;
+        let entry = who.entry(Action::ImageRemove);
         if !who.is_admin {
+            self.audit.note(denied(&entry, Reason::PermissionDenied));
             let message = "images are of all who use this server: this takes the role admin";
             return Err(status(Reason::PermissionDenied, message, &[]));
         }
         let removed = sandboxes.remove_image(&name).await;
         let removed = removed.map_err(|error| match &error {
-            SandboxError::Image(error) => of_image(error, "name"),
-            other => of_sandbox(other, "", About::Life),
+            SandboxError::Image(error) => refuse(&self.audit, &entry, error),
+            other => {
+                self.audit.note(denied(&entry, Reason::Unavailable));
+                of_sandbox(other, "", About::Life)
+            }
         })?;
+        self.audit.note(Entry { object: Some(shown(&name)), ..entry });
         Ok(Response::new(v1::RemoveImageResponse {
             images_deleted: removed.images,
             layers_deleted: removed.layers,
@@ -102,14 +116,38 @@ impl ImageService for ImageSurface {
 }
 
 impl ImageSurface {
-    pub(crate) fn new(sandboxes: Option<Sandboxes>, phase: watch::Receiver<Phase>) -> Self {
-        Self { sandboxes, phase }
+    pub(crate) fn new(
+        sandboxes: Option<Sandboxes>,
+        phase: watch::Receiver<Phase>,
+        audit: Audit,
+    ) -> Self {
+        Self { sandboxes, phase, audit }
     }
 
     /// Takes a call apart: what answers it, who makes it, what he says.
     fn take<T>(&self, request: Request<T>) -> Result<(Sandboxes, Who, T), Status> {
         super::call::take(self.sandboxes.as_ref(), request)
     }
+}
+
+/// Notes why something is not done with an image, and returns the answer that says so.
+fn refuse(audit: &Audit, entry: &Entry, error: &ImageError) -> Status {
+    audit.note(denied(entry, image_reason(error)));
+    of_image(error, "name")
+}
+
+/// Returns the entry of what was not done. Of what was asked for, nothing is repeated.
+fn denied(entry: &Entry, reason: Reason) -> Entry {
+    let outcome = match reason {
+        Reason::Unavailable | Reason::ResourceExhausted => Outcome::Failed,
+        _ => Outcome::Denied,
+    };
+    Entry { outcome, reason: Some(reason.row().0.to_owned()), ..entry.clone() }
+}
+
+/// Returns what records call an image. Paths of the host are in none.
+fn shown(name: &str) -> String {
+    name.split_once(":/").map_or(name, |(kind, _path)| kind).to_owned()
 }
 
 /// A pull that somebody watches. It ends with him, unless others want the same.
@@ -119,13 +157,15 @@ struct Pulling {
     /// Nothing is told before.
     from: Instant,
     until: Until,
+    /// Where it is recorded if it comes to nothing, and as what.
+    record: (Audit, Entry),
 }
 
 impl Pulling {
-    fn new(images: Images, wanted: Wanted, until: Until) -> Self {
+    fn new(images: Images, wanted: Wanted, until: Until, record: (Audit, Entry)) -> Self {
         let (listener, progress) = watch::channel(Progress::default());
         let pull = Box::pin(async move { images.pull(wanted, &listener).await });
-        Self { pull, progress, from: Instant::now(), until }
+        Self { pull, progress, from: Instant::now(), until, record }
     }
 
     async fn next(&mut self) -> Result<Told, Status> {
@@ -142,7 +182,7 @@ impl Pulling {
             pulled = &mut self.pull => {
                 return match pulled {
                     Ok(pulled) => Ok(Told::Image(show(&pulled))),
-                    Err(error) => Err(of_image(&error, "name")),
+                    Err(error) => Err(refuse(&self.record.0, &self.record.1, &error)),
                 };
             }
             () = changed => {}

@@ -305,7 +305,7 @@ impl Surface {
 
     /// Returns what answers the calls about images.
     pub(crate) fn images(&self) -> ImageSurface {
-        ImageSurface::new(self.sandboxes.clone(), self.phase.clone())
+        ImageSurface::new(self.sandboxes.clone(), self.phase.clone(), self.audit.clone())
     }
 
     /// Takes a call apart: what answers it, who makes it, what he says.

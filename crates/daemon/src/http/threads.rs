@@ -6,21 +6,25 @@ use api::{
 };
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::State,
     http::{HeaderMap, StatusCode},
 };
 use engine::sessions::{SessionError, Which};
-use model::session::{Refusal, SessionEnd};
+use model::{
+    audit::{Action, Entry},
+    session::{Refusal, SessionEnd},
+};
 use serde_json::json;
 
 use super::{
     App,
-    problem::ApiError,
+    problem::{ApiError, Path},
     routes::Routes,
     sessions::{Desk, docs, from_wire, refusals::Names, to_wire},
     strict::MaybeObject,
 };
 use crate::{
+    audit,
     auth::Caller,
     dataplane::shape::Shape,
     openapi::{Doc, Opens, Tag, Tenancy},
@@ -129,7 +133,10 @@ async fn destroy(
     let which = thread(&id)?;
     desk.reach(&which, Names::Session).await?;
     let destroyed = desk.sessions.destroy(&desk.tenant, &which, SessionEnd::Destroyed).await;
-    destroyed.map_err(|error| Names::Session.refuse(error))?;
+    let destroyed = destroyed.map_err(|error| Names::Session.refuse(error));
+    let entry = ending(&desk, &id);
+    desk.audit.refusal(&entry, destroyed)?;
+    desk.audit.note(entry);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -142,11 +149,20 @@ async fn end(
     let desk = Desk::of(&app, caller)?;
     let which = thread(&id)?;
     desk.reach(&which, Names::Session).await?;
+    let entry = ending(&desk, &id);
     match desk.sessions.destroy(&desk.tenant, &which, SessionEnd::Destroyed).await {
+        Ok(()) => desk.audit.note(entry),
         // Threads are not ours: one without a sandbox is as good as ended.
-        Ok(()) | Err(SessionError::Refused(Refusal::NotFound)) => Ok(StatusCode::NO_CONTENT),
-        Err(error) => Err(Names::Session.refuse(error)),
+        Err(SessionError::Refused(Refusal::NotFound)) => {}
+        Err(error) => desk.audit.refusal(&entry, Err(Names::Session.refuse(error)))?,
     }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Returns what the audit log says of who ends the sandbox of a thread.
+fn ending(desk: &Desk, thread: &str) -> Entry {
+    let scope = Some(format!("thread:{thread}"));
+    Entry { scope, ..audit::by(&desk.caller, Action::SessionRelease) }
 }
 
 fn thread(id: &str) -> Result<Which, ApiError> {

@@ -2,10 +2,19 @@
 
 use std::process::Command;
 
-use api::agbox::v1;
+use api::{
+    agbox::v1,
+    ringfence::v1::{
+        PullImageRequest, RemoveImageRequest, image_service_client::ImageServiceClient,
+    },
+};
 use daemon::{
     audit::verify,
     keys::{NewKey, Secret},
+};
+use harness::{
+    imaging::small_system,
+    registry::{Fake, honest},
 };
 use model::{
     actor::{Actor, ActorKind},
@@ -16,6 +25,7 @@ use serde_json::{Value, json};
 use store::keys::Role;
 
 use crate::{
+    caller::Connection,
     sandboxed::{Sandboxed, create, shell, until},
     support::{Answer, Daemon},
 };
@@ -298,7 +308,8 @@ async fn h22_an_id_that_a_client_sends_is_replaced() {
     let daemon = Daemon::start().await;
     let headers = [("X-Request-Id", "req_mine\u{1b}[2J")];
     let answer = daemon.ask("GET", "/v1/audit", &headers, "").await;
-    assert!(answer.status == 400 || !answer.head.contains("req_mine"), "{}", answer.head);
+    assert_eq!(answer.problem(), (400, "INVALID_REQUEST".into()));
+    assert!(!answer.head.contains("req_mine") && !answer.body.contains("req_mine"));
     let answer = daemon.ask("GET", "/v1/audit", &[("X-Request-Id", "req_mine")], "").await;
     assert_eq!(answer.json()["error"]["request_id"], request_of(&answer));
     assert!(!answer.head.contains("req_mine"), "{}", answer.head);
@@ -362,6 +373,19 @@ async fn tokens_of_sessions_and_exchanged_ones_are_recorded_before_they_are_answ
     assert_eq!(refused.problem(), (404, "SESSION_NOT_FOUND".into()));
     let denied = find(&log(daemon).await, "session.acquire", "denied").clone();
     assert_eq!(denied["reason"], "SESSION_NOT_FOUND");
+    // So is who ends what a thread has, and who would have.
+    for (method, path) in [
+        ("DELETE", "/threads/thr_1/sandbox"),
+        ("DELETE", "/threads/thr_1/sandbox"),
+        ("POST", "/threads/thr_1/archive"),
+    ] {
+        ask(daemon, &daemon.key, method, path, "").await;
+    }
+    let log = log(daemon).await;
+    let ended = log.iter().filter(|it| it["action"] == "session.release");
+    let ended: Vec<_> = ended.map(|it| (it["outcome"].clone(), it["scope"].clone())).collect();
+    let scope = json!("thread:thr_1");
+    assert_eq!(ended, [(json!("granted"), scope.clone()), (json!("denied"), scope)]);
 }
 
 /// What is done over gRPC is recorded as it is over HTTP, and so is who was refused.
@@ -410,6 +434,62 @@ async fn what_is_done_over_grpc_is_recorded_too() {
     }
 }
 
+/// Images are of all who use the server: whoever brings or removes one is recorded.
+#[tokio::test]
+async fn what_is_done_with_images_is_recorded_too() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let built = small_system();
+    let registry = Fake::start(move |asked| honest(&built, asked));
+    let image = format!("{}/team/app:latest", registry.address);
+    let client = async |key: &str| {
+        let bearer = format!("Bearer {key}");
+        let connection = Connection::tcp(daemon.address, &[("authorization", &bearer)]).await;
+        ImageServiceClient::with_origin(connection, "http://localhost".parse().unwrap())
+    };
+    let mut admin = client(&daemon.key).await;
+    let pulls = admin.clone();
+    let pull = async |name: &str| {
+        let mut pulls = pulls.clone();
+        let mut told = pulls.pull_image(PullImageRequest { name: name.to_owned() }).await?;
+        while told.get_mut().message().await?.is_some() {}
+        Ok::<_, tonic::Status>(())
+    };
+    pull(&image).await.unwrap();
+    pull("tar:/canary/x.tar").await.unwrap_err();
+    pull("no image of a canary").await.unwrap_err();
+    let user = key(daemon, Role::User, ActorKind::Human).await;
+    let remove = |name: &str| RemoveImageRequest { name: name.to_owned() };
+    client(&user).await.remove_image(remove(&image)).await.unwrap_err();
+    admin.remove_image(remove("docker.io/library/canary:1")).await.unwrap_err();
+    admin.remove_image(remove(&image)).await.unwrap();
+    // A registry that is not there: it was allowed, and came to nothing.
+    let gone = "127.0.0.1:1/team/gone:latest";
+    pull(gone).await.unwrap_err();
+    let log = log(daemon).await;
+    let told: Vec<_> = log
+        .iter()
+        .filter(|it| it["action"].as_str().unwrap().starts_with("image."))
+        .map(|it| {
+            let text = |name: &str| it[name].as_str().unwrap_or_default();
+            assert_eq!((text("tenant"), text("actor_type")), ("default", "human"), "{it}");
+            assert!(!text("key_id").is_empty() && !it.to_string().contains("canary"), "{it}");
+            (text("action"), text("outcome"), text("object"), text("reason"))
+        })
+        .collect();
+    let expected = [
+        ("image.pull", "granted", image.as_str(), ""),
+        ("image.pull", "denied", "", "PERMISSION_DENIED"),
+        ("image.pull", "denied", "", "INVALID_ARGUMENT"),
+        ("image.remove", "denied", "", "PERMISSION_DENIED"),
+        ("image.remove", "denied", "", "IMAGE_NOT_FOUND"),
+        ("image.remove", "granted", image.as_str(), ""),
+        ("image.pull", "granted", gone, ""),
+        ("image.pull", "failed", gone, "UNAVAILABLE"),
+    ];
+    assert_eq!(told, expected);
+}
+
 /// Who manages a tenant reads what was done there, and nothing of others.
 #[tokio::test]
 async fn admins_of_a_tenant_read_its_own_records_alone() {
@@ -431,6 +511,32 @@ async fn admins_of_a_tenant_read_its_own_records_alone() {
         let told = page["records"].as_array().unwrap();
         assert!(!told.is_empty() && told.iter().all(|it| is_theirs(&it)), "{page}");
     }
+    // Nor does he miss who was refused with a token of his own.
+    let list = ask(daemon, theirs, "GET", "/v2/sandboxes/boxes", "").await.json();
+    let own: SandboxId = list["sandboxes"][0]["id"].as_str().unwrap().parse().unwrap();
+    let minted = mint(daemon, theirs, &own, "fs:ro").await.json();
+    let token = minted["token"].as_str().unwrap();
+    let list = ask(daemon, &daemon.key, "GET", "/v2/sandboxes/boxes", "").await.json();
+    let other = list["sandboxes"][0]["id"].as_str().unwrap();
+    for (path, status) in [
+        (format!("/dp/{own}/files/tmp/x"), 403),
+        (format!("/dp/{other}/files/tmp/x"), 401),
+        ("/dp/sb_none/files/tmp/x".to_owned(), 401),
+    ] {
+        assert_eq!(ask(daemon, token, "PUT", &path, "x").await.status, status, "{path}");
+    }
+    let path = "/v1/audit?order=asc&action=access&outcome=denied";
+    let page = ask(daemon, theirs, "GET", path, "").await.json();
+    let told = page["records"].as_array().unwrap().iter();
+    let told: Vec<_> = told
+        .map(|it| {
+            assert_eq!((&it["tenant"], &it["jti"]), (&json!("elsewhere"), &minted["jti"]));
+            assert_eq!(it["sandbox"], own.as_str());
+            (it["reason"].as_str().unwrap(), it["count"].as_u64().unwrap_or(1))
+        })
+        .collect();
+    let count = |reason| told.iter().filter(|it| it.0 == reason).map(|it| it.1).sum::<u64>();
+    assert_eq!((count("without fs:rw"), count("of another sandbox")), (1, 2), "{told:?}");
     for filter in ["tenant=default".to_owned(), format!("key_id={}", all[1]["key_id"])] {
         let path = format!("/v1/audit?{}", filter.replace('"', ""));
         let page = ask(daemon, theirs, "GET", &path, "").await.json();

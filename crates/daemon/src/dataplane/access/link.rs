@@ -76,6 +76,7 @@ impl Plane {
         capability: Capability,
         granted: Option<Link>,
     ) -> Result<Access, Refusal> {
+        let giver = granted.as_ref().map(|link| link.caller.tenant().to_owned());
         let checked = if let Some(link) = granted {
             self.owner(sandbox).await.map(|tenant| (tenant, link))
         } else {
@@ -84,7 +85,8 @@ impl Plane {
         };
         let (tenant, link) = checked.inspect_err(|refusal| {
             let entry = audit::entry(Action::Access, Outcome::Denied);
-            self.audit.note(denied(Entry { key: Some(LINK.to_owned()), ..entry }, refusal));
+            let entry = Entry { key: Some(LINK.to_owned()), tenant: giver, ..entry };
+            self.audit.note(denied(entry, refusal));
         })?;
         Ok(Access(Arc::new(Right {
             sandboxes: self.sandboxes.clone(),
