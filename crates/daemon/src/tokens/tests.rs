@@ -71,6 +71,43 @@ fn a_token_is_what_the_standards_say() {
     assert_eq!(tokens().read(KNOWN), Ok(claims()));
 }
 
+/// J10: to the byte.
+#[test]
+fn j10_a_token_has_so_many_bytes() {
+    let long = |length: usize| changed("thread_id", json!("x".repeat(length)));
+    let first = (0..MAX_BYTES).find(|length| long(*length).len() > MAX_BYTES).unwrap();
+    let (fits, does_not) = (long(first - 1), long(first));
+    assert!(fits.len() + 2 >= does_not.len(), "{} {}", fits.len(), does_not.len());
+    assert!(tokens().read(&fits).is_ok());
+    assert_eq!(tokens().read(&does_not), Err(NotGenuine::Form));
+    // A header of a megabyte is not even looked at.
+    let header = own_header().replace("JWT", &"J".repeat(1 << 20));
+    assert_eq!(tokens().read(&forge(&header, "{}")), Err(NotGenuine::Form));
+}
+
+/// J14: a signature that is wrong at its beginning takes as long as one that is wrong at its end. Of a hundred thousand, a
+/// difference would be there most of the time.
+#[test]
+fn j14_where_a_signature_is_wrong_makes_no_difference() {
+    let tokens = tokens();
+    let good = KNOWN.rsplit_once('.').unwrap().1;
+    let with = |signature: String| format!("{}.{signature}", KNOWN.rsplit_once('.').unwrap().0);
+    // Both are what some signature could be.
+    let early = with(format!("A{}", good.get(1..).unwrap()));
+    let late = with(format!("{}A", good.get(..good.len() - 1).unwrap()));
+    let time = |token: &str| {
+        let begun = std::time::Instant::now();
+        for _ in 0..500 {
+            assert_eq!(tokens.read(token), Err(NotGenuine::Signature));
+        }
+        begun.elapsed().as_secs_f64()
+    };
+    let mut ratios: Vec<f64> = (0..100).map(|_| time(&early) / time(&late)).collect();
+    ratios.sort_by(f64::total_cmp);
+    let median = ratios.get(50).copied().unwrap();
+    assert!((0.9..1.1).contains(&median), "{median}: {ratios:?}");
+}
+
 #[test]
 fn a_token_says_what_was_signed() {
     let full = Claims {

@@ -19,7 +19,7 @@ use store::keys::Role;
 use crate::{
     peer::{Peer, cancel},
     sandboxed::Sandboxed,
-    support::{Answer, Daemon},
+    support::{Answer, Daemon, raw},
 };
 
 const BOXES: &str = "/v2/sandboxes/boxes";
@@ -217,6 +217,15 @@ async fn h19_who_asks_too_fast_is_told_when_to_come_back_before_his_body_is_read
         }
     }
     assert!(limited > 0);
+    // A body that never comes is not waited for. Whoever is let in is not answered before it.
+    let head = format!(
+        "POST /v1/admin/keys HTTP/1.1\r\nHost: {}\r\nAuthorization: {bearer}\r\n\
+         Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n",
+        daemon.address
+    );
+    let asked = (0..20).map(|_| Box::pin(raw(daemon.address, head.as_bytes())));
+    let (first, ..) = futures_util::future::select_all(asked).await;
+    assert_eq!(first.problem(), (429, "RATE_LIMITED".into()));
     // Other keys have their own.
     let other = key(&daemon, "default", Role::Admin, ActorKind::Human).await;
     assert_eq!(ask(&daemon, &other, "GET", "/v1/admin/keys", &Value::Null).await.status, 200);

@@ -23,18 +23,19 @@ use engine::{
     sessions::{self, Sessions},
 };
 use harness::{SpawnerProcess, remove_sandboxes, start_spawner_behind};
-use model::policy::Policy;
+use model::{event::Sequence, life::EndCause, policy::Policy};
 use rustix::{
     fs::{Gid, Uid},
     thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
 use store::Store;
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 use crate::{
     caller::{Client, Connection, next, subscribe},
     scripted::Scripted,
-    support::{self, Daemon},
+    support::{self, Daemon, PATIENCE},
 };
 
 /// Dropping it ends the spawner and removes every sandbox.
@@ -195,6 +196,20 @@ impl Sandboxed {
     /// Returns where the store of its sandboxes is.
     pub(crate) fn store(&self) -> PathBuf {
         self.data.path().join("sandboxes.db")
+    }
+
+    /// Deletes a sandbox, and returns when there is nothing left of it.
+    pub(crate) async fn delete(&self, tenant: &str, name: &str) {
+        let tenant = tenant.parse().unwrap();
+        let mut events = self.sandboxes.events(&tenant, name, Sequence::ZERO).await.unwrap();
+        self.sandboxes.delete(&tenant, name, EndCause::Requested).await.unwrap();
+        while timeout(PATIENCE, events.next()).await.unwrap().unwrap().is_some() {
+            let now = self.sandboxes.get(&tenant, name).await.unwrap();
+            if now.life.phase.is_terminal() {
+                return;
+            }
+        }
+        panic!("{name} has not come to its end");
     }
 
     /// Returns a caller by the socket.

@@ -1,6 +1,7 @@
 //! Sessions: a thread gets its sandbox, and whoever may use it a token.
 
 mod again;
+mod envelopes;
 mod fleet;
 mod frozen;
 mod idempotency;
@@ -287,25 +288,79 @@ async fn h10_a_hint_is_taken_if_it_can_be_and_tells_nothing_if_not() {
     let daemon = sandboxed.daemon();
     let spec = || model::spec::SandboxSpec { image: "host".into(), ..Default::default() };
     let (ours, theirs) = ("default".parse().unwrap(), "elsewhere".parse().unwrap());
-    let free = sandboxed.sandboxes.create(&ours, None, spec()).await.unwrap().id;
     let foreign = sandboxed.sandboxes.create(&theirs, None, spec()).await.unwrap().id;
+    let ended = sandboxed.sandboxes.create(&ours, None, spec()).await.unwrap();
+    let id = sandboxed.sandboxes.settled(ended).await.unwrap().id;
+    sandboxed.delete("default", id.as_str()).await;
     let bound = ensure(daemon, "thr_0").await;
-    let hinted = |thread: &str, hint: &str| json!({"thread_id": thread, "mode": "ensure", "image": "host", "sandbox_hint": hint});
-    let taken = post(daemon, SESSIONS, &hinted("thr_1", free.as_str())).await.json();
-    assert_eq!(
-        (&taken["sandbox"]["id"], &taken["hint_rejected"]),
-        (&json!(free.as_str()), &Value::Null)
-    );
     let unknown = "sb_00000000000000000000000000";
-    let hints = [foreign.as_str(), unknown, text(&bound, "/sandbox/id"), "", "../x", "\u{202e}"];
-    for (number, hint) in (2..).zip(hints) {
-        let answer = post(daemon, SESSIONS, &hinted(&format!("thr_{number}"), hint)).await.json();
-        assert_eq!(answer["hint_rejected"], json!(true), "{hint:?}: {answer}");
-        assert_ne!(answer["sandbox"]["id"], json!(hint));
+    let long = "x".repeat(10_000);
+    let hints = [
+        unknown,
+        foreign.as_str(),
+        id.as_str(),
+        text(&bound, "/sandbox/id"),
+        "",
+        "../x",
+        "\u{202e}",
+        "a\0b",
+        "' OR 1=1",
+        &long,
+    ];
+    let mut number = 0;
+    for door in [Door::Sessions, Door::Threads] {
+        let free = sandboxed.sandboxes.create(&ours, None, spec()).await.unwrap().id;
+        number += 1;
+        let first = format!("thr_{number}");
+        let taken = door.hint(daemon, &first, free.as_str()).await;
+        assert_eq!(door.sandbox(&taken), &json!(free.as_str()));
+        assert_eq!(taken["hint_rejected"], Value::Null);
+        // Whatever is wrong with it, the answer has the same fields, and a sandbox of its own.
+        let mut fields = None;
+        for hint in hints {
+            number += 1;
+            let answer = door.hint(daemon, &format!("thr_{number}"), hint).await;
+            assert_eq!(answer["hint_rejected"], json!(true), "{hint:?}: {answer}");
+            assert_ne!(door.sandbox(&answer), &json!(hint));
+            let names: Vec<String> = answer.as_object().unwrap().keys().cloned().collect();
+            assert_eq!(fields.get_or_insert_with(|| names.clone()), &names, "{hint:?}");
+        }
+        // The one that is there wins.
+        let again = door.hint(daemon, &first, text(&bound, "/sandbox/id")).await;
+        assert_eq!(door.sandbox(&again), door.sandbox(&taken));
+        assert_eq!(again["hint_rejected"], json!(true));
     }
-    // The one that is there wins.
-    let again = post(daemon, SESSIONS, &hinted("thr_1", text(&bound, "/sandbox/id"))).await.json();
-    assert_eq!((&again["sandbox"], &again["hint_rejected"]), (&taken["sandbox"], &json!(true)));
+}
+
+/// Where a thread gets its sandbox.
+#[derive(Clone, Copy)]
+enum Door {
+    Sessions,
+    Threads,
+}
+
+impl Door {
+    async fn hint(self, daemon: &Daemon, thread: &str, hint: &str) -> Value {
+        let answer = match self {
+            Self::Sessions => {
+                let body = json!({"thread_id": thread, "mode": "ensure", "image": "host", "sandbox_hint": hint});
+                post(daemon, SESSIONS, &body).await
+            }
+            Self::Threads => {
+                let body = json!({"image": "host", "sandbox_id": hint});
+                post(daemon, &format!("/threads/{thread}/sandbox"), &body).await
+            }
+        };
+        assert_eq!(answer.status, 200, "{hint:?}: {}", answer.body);
+        answer.json()
+    }
+
+    fn sandbox(self, answer: &Value) -> &Value {
+        match self {
+            Self::Sessions => &answer["sandbox"]["id"],
+            Self::Threads => &answer["sandbox_id"],
+        }
+    }
 }
 
 /// `ensure` answers when it is accepted, and a repeat comes to the same sandbox (H20).
@@ -313,14 +368,7 @@ async fn h10_a_hint_is_taken_if_it_can_be_and_tells_nothing_if_not() {
 async fn a_sandbox_that_takes_longer_is_waited_for_by_asking_again() {
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
-    // Whatever is asked of the registry waits until this is dropped.
-    let (closed, open) = std::sync::mpsc::channel::<()>();
-    let (built, open) = (small_system(), std::sync::Mutex::new(open));
-    let registry = Fake::start(move |asked| {
-        open.lock().unwrap().recv().unwrap_err();
-        honest(&built, asked)
-    });
-    let image = format!("{}/team/slow:latest", registry.address);
+    let (closed, image) = slow_image();
     let at_once =
         json!({"thread_id": "thr_1", "mode": "ensure", "image": image, "wait_seconds": 0});
     let starting = (423, "SANDBOX_STARTING".to_owned());
@@ -348,6 +396,13 @@ async fn a_sandbox_that_takes_longer_is_waited_for_by_asking_again() {
         all[0].id.to_string()
     };
     let sandbox = only().await;
+    // H20: what is starting is not released, and nobody gets a token for it.
+    let session = sandboxed.sessions.holder(&sandbox.parse().unwrap()).unwrap();
+    let session = format!("{SESSIONS}/{}", session.id);
+    let released = ask(daemon, "DELETE", &session).await;
+    assert_eq!(released.problem(), starting);
+    assert!(released.head.contains("retry-after: 1"), "{}", released.head);
+    assert_eq!(only().await, sandbox);
     drop(closed);
     let patient =
         json!({"thread_id": "thr_1", "mode": "ensure", "image": image, "wait_seconds": 60});
@@ -357,4 +412,23 @@ async fn a_sandbox_that_takes_longer_is_waited_for_by_asking_again() {
     assert_eq!((text(&then, "/sandbox/id"), only().await), (sandbox.as_str(), sandbox.clone()));
     assert_eq!(then["binding"]["generation"], 1);
     assert_eq!(then["binding"]["state"], "active");
+    // A thread gives up what is starting for it.
+    let (closed, image) = slow_image();
+    let at_once = json!({"image": image, "wait_seconds": 0});
+    assert_eq!(post(daemon, "/threads/thr_2/sandbox", &at_once).await.problem(), starting);
+    assert_eq!(ask(daemon, "DELETE", "/threads/thr_2/sandbox").await.status, 204);
+    let gone = ask(daemon, "DELETE", "/threads/thr_2/sandbox").await;
+    assert_eq!(gone.problem(), (404, "SESSION_NOT_FOUND".into()));
+    drop(closed);
+}
+
+/// An image of which nothing comes until the first of these is dropped.
+fn slow_image() -> (std::sync::mpsc::Sender<()>, String) {
+    let (closed, open) = std::sync::mpsc::channel::<()>();
+    let (built, open) = (small_system(), std::sync::Mutex::new(open));
+    let registry = Fake::start(move |asked| {
+        open.lock().unwrap().recv().unwrap_err();
+        honest(&built, asked)
+    });
+    (closed, format!("{}/team/slow:latest", registry.address))
 }

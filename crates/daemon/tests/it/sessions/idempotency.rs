@@ -81,24 +81,39 @@ async fn f60_a_key_in_flight_is_told_to_come_back() {
 async fn h18_a_key_is_short_visible_and_there_once() {
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
-    let long = "x".repeat(256);
-    for bad in ["", " ", "a b", "é", "a\tb", &long] {
-        let answer = send(daemon, &daemon.key, bad, &body("thr_1", "ensure")).await;
-        assert_eq!(answer.problem(), (400, "INVALID_REQUEST".into()), "{bad:?}");
+    let (long, longer) = ("x".repeat(256), "x".repeat(5000));
+    let key = ("X-Api-Key", daemon.key.as_str());
+    let json = ("Content-Type", "application/json");
+    let body = body("thr_1", "ensure").to_string();
+    for path in [SESSIONS, "/threads/thr_1/sandbox"] {
+        let send = async |names: &[&str]| {
+            let names = names.iter().map(|name| ("Idempotency-Key", *name));
+            let headers: Vec<_> = [key, json].into_iter().chain(names).collect();
+            daemon.ask("POST", path, &headers, &body).await
+        };
+        let bad = ["", " ", "a b", "é", "日本", "a\tb", &long, &longer];
+        for row in bad.iter().map(|name| vec![*name]).chain([
+            vec!["a", "a"],
+            vec!["a", "b"],
+            vec!["a", ""],
+        ]) {
+            let answer = send(&row).await;
+            assert_eq!(answer.problem(), (400, "INVALID_REQUEST".into()), "{path}: {row:?}");
+        }
+        let long = if path == SESSIONS { "x" } else { "y" }.repeat(255);
+        for name in [long, format!("!{path}"), format!("~,;=\"{path}")] {
+            let answer = send(&[&name]).await;
+            assert_eq!(answer.status, 200, "{path}: {name}: {}", answer.body);
+        }
     }
-    let headers = [
-        ("X-Api-Key", daemon.key.as_str()),
-        ("Content-Type", "application/json"),
-        ("Idempotency-Key", "a"),
-        ("Idempotency-Key", "a"),
-    ];
-    let twice = daemon.ask("POST", SESSIONS, &headers, &body("thr_1", "ensure").to_string()).await;
-    assert_eq!(twice.problem(), (400, "INVALID_REQUEST".into()));
-    let fits = "x".repeat(255);
-    let longest = send(daemon, &daemon.key, &fits, &body("thr_1", "ensure")).await;
-    assert_eq!(longest.status, 200, "{}", longest.body);
     // Where nothing is changed it says nothing.
-    let path = format!("{SESSIONS}/{}", text(&longest.json(), "/session_id"));
-    let headers = [("X-Api-Key", daemon.key.as_str()), ("Idempotency-Key", &long)];
-    assert_eq!(daemon.ask("GET", &path, &headers, "").await.status, 200);
+    let session = super::ensure(daemon, "thr_1").await;
+    let path = format!("{SESSIONS}/{}", text(&session, "/session_id"));
+    for names in [vec![long.as_str()], vec![""], vec!["é"], vec!["a", "a"], vec!["a"]] {
+        let names = names.iter().map(|name| ("Idempotency-Key", *name));
+        let headers: Vec<_> = [key].into_iter().chain(names).collect();
+        for path in [path.as_str(), "/v2/sandboxes/boxes", "/v1/audit"] {
+            assert_eq!(daemon.ask("GET", path, &headers, "").await.status, 200, "{path}");
+        }
+    }
 }
