@@ -80,11 +80,7 @@ impl<S: Send + Sync> FromRequest<S> for MaybeObject {
 pub(super) async fn read(request: Request, most: usize) -> Result<(Parts, Bytes), ApiError> {
     let too_large = || ApiError::new(ErrorCode::PayloadTooLarge, "the body is too large");
     let (parts, body) = request.into_parts();
-    if parts.headers.contains_key(CONTENT_ENCODING) {
-        // What it grows to is known when it is too late.
-        let message = "the body must not be compressed";
-        return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
-    }
+    check_encoding(&parts.headers)?;
     let length = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     if length.and_then(|length| length.parse().ok()).is_some_and(|length: usize| length > most) {
         return Err(too_large());
@@ -95,6 +91,15 @@ pub(super) async fn read(request: Request, most: usize) -> Result<(Parts, Bytes)
         Ok(Err(_broken)) => Err(invalid("the body breaks off")),
         Err(_elapsed) => Err(ApiError::new(ErrorCode::Timeout, "the body did not come in time")),
     }
+}
+
+/// Refuses what is compressed: what it grows to is known when it is too late.
+pub(crate) fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
+    if headers.contains_key(CONTENT_ENCODING) {
+        let message = "the body must not be compressed";
+        return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
+    }
+    Ok(())
 }
 
 fn is_limit(error: &axum::Error) -> bool {

@@ -23,12 +23,13 @@ const READING: [ErrorCode; 7] = [
 ];
 
 /// How files are refused that are changed, besides.
-const WRITING: [ErrorCode; 5] = [
+const WRITING: [ErrorCode; 6] = [
     ErrorCode::Conflict,
     ErrorCode::PreconditionFailed,
     ErrorCode::Symlink,
     ErrorCode::InsufficientStorage,
     ErrorCode::PayloadTooLarge,
+    ErrorCode::UnsupportedMediaType,
 ];
 
 fn text() -> Value {

@@ -24,7 +24,10 @@ use super::{
     multipart::{self, Multipart},
     note, parameters, place, shown,
 };
-use crate::{dataplane::access::Access, http::problem::ApiError};
+use crate::{
+    dataplane::access::Access,
+    http::{problem::ApiError, strict::check_encoding},
+};
 
 /// How much is collected before it is written.
 const ENOUGH: usize = 512 << 10;
@@ -68,6 +71,7 @@ async fn take(
     headers: &HeaderMap,
     mut source: Source,
 ) -> Result<Response, ApiError> {
+    check_encoding(headers)?;
     let condition = conditional::condition(headers)?;
     let mode = parameters.mode()?;
     let parents = if parameters.flag("parents", true)? { Parents::Make } else { Parents::Need };

@@ -113,6 +113,26 @@ async fn p12_an_upload_that_breaks_off_leaves_nothing() {
     assert_eq!(ground.read("/workspace/a").await, "before");
 }
 
+/// H14: nothing is kept of what says that it is something else.
+#[tokio::test]
+async fn h14_what_is_compressed_is_not_taken() {
+    let ground = Ground::start().await;
+    for encoding in ["gzip", "identity", "br, zstd"] {
+        let headers = [("Content-Encoding", encoding)];
+        for (method, path, kind) in [
+            ("PUT", "/files/workspace/a", "UNSUPPORTED_MEDIA_TYPE"),
+            ("POST", "/v1/files/upload?path=/workspace/a", "UNSUPPORTED_MEDIA_TYPE"),
+            ("POST", "/upload?path=/workspace/a", "ValidationError"),
+        ] {
+            let refused = ground.send(method, path, &headers, b"\x1f\x8b").await;
+            assert_eq!(refused.status, 415, "{method} {path} {encoding}");
+            let body = String::from_utf8_lossy(&refused.body).into_owned();
+            assert!(body.contains(kind), "{path}: {body}");
+        }
+    }
+    assert_eq!(ground.run("ls -A /workspace").await, "");
+}
+
 /// P15.
 #[tokio::test]
 async fn p15_a_form_that_is_broken_is_refused_and_leaves_nothing() {
