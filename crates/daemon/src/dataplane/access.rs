@@ -467,7 +467,7 @@ impl Plane {
         needed: Option<Capability>,
     ) -> Result<Access, Refusal> {
         let actor = caller.actor().clone();
-        let capabilities = caller.policy().bound(caller.role(), actor.kind, actor.kind);
+        let capabilities = caller.as_holder().capabilities();
         let checked = self.check_key(&caller, capabilities, sandbox, needed).await;
         let (sandbox, tenant) = checked.inspect_err(|refusal| {
             self.audit.note(denied(audit::by(&caller, Action::Access), refusal));

@@ -84,8 +84,9 @@ impl ImageService for ImageSurface {
         request: Request<v1::RemoveImageRequest>,
     ) -> Answer<v1::RemoveImageResponse> {
         let (sandboxes, who, v1::RemoveImageRequest { name }) = self.take(request)?;
-        if !who.is_admin {
-            let message = "images are of all who use this server: this takes the role admin";
+        if !who.operates {
+            let message = "images are of all who use this server: this takes the role admin in the \
+                           tenant default";
             return Err(status(Reason::PermissionDenied, message, &[]));
         }
         let removed = sandboxes.remove_image(&name).await;

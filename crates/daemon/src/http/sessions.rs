@@ -22,7 +22,7 @@ use axum::{
     extract::{Path, State},
     http::{HeaderMap, StatusCode},
 };
-use engine::sessions::{Acquired, Records, Sessions, Shown, Which};
+use engine::sessions::{Acquired, Records, SessionError, Sessions, Shown, Which};
 use model::{
     actor::Actor,
     audit::{Action, Entry},
@@ -169,33 +169,29 @@ impl Desk {
 
     /// Refuses a scope that the operator keeps from the caller. What is not there is for others to say.
     pub(super) async fn reach(&self, which: &Which, names: Names) -> Result<(), ApiError> {
-        let (policy, role) = (self.caller.policy(), self.caller.role());
-        if policy.reaches_all(role) {
-            return Ok(());
-        }
-        let last = self.sessions.peek(&self.tenant, which).await;
-        let last = last.map_err(|error| names.refuse(error))?;
-        let scope = match (which, &last) {
-            (Which::Scope(scope), _) => scope,
-            (Which::Id(_), Some(session)) => &session.scope,
-            (Which::Id(_), None) => return Ok(()),
-        };
-        let creator = last.as_ref().filter(|session| !session.has_ended());
-        self.reaches(scope, creator.map(|session| session.created_by.as_str()))
+        let reached = self.sessions.reach(&self.tenant, which, self.caller.as_holder()).await;
+        self.reached(reached, names)
     }
 
     fn reaches(&self, scope: &Scope, creator: Option<&str>) -> Result<(), ApiError> {
-        let named = (scope.kind.name(), scope.id.as_str());
-        let (policy, key) = (self.caller.policy(), &self.caller.key_id().0);
-        if policy.reaches(self.caller.role(), key, named, creator) {
-            return Ok(());
-        }
-        let entry = Entry {
-            scope: Some(scope.to_string()),
-            ..audit::by(&self.caller, Action::SessionAcquire)
-        };
-        let message = "the key does not reach this scope; see policy.roles in the configuration";
-        self.audit.refusal(&entry, Err(ApiError::new(ErrorCode::Forbidden, message)))
+        let reached = self.caller.as_holder().reaches(scope, creator);
+        self.reached(reached.map_err(SessionError::from), Names::Session)
+    }
+
+    /// Has it recorded that a scope is out of reach.
+    fn reached(&self, reached: Result<(), SessionError>, names: Names) -> Result<(), ApiError> {
+        reached.map_err(|error| {
+            let scope = match &error {
+                SessionError::OutOfReach(out) => Some(out.scope.to_string()),
+                _ => None,
+            };
+            let refused = names.refuse(error);
+            if scope.is_some() {
+                let entry = audit::by(&self.caller, Action::SessionAcquire);
+                self.audit.note(audit::refused(Entry { scope, ..entry }, &refused));
+            }
+            refused
+        })
     }
 
     /// Returns what gives out a token for a session with the record of its very beginning. The token is left
