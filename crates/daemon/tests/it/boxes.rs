@@ -259,7 +259,8 @@ async fn lists_are_narrowed_ordered_and_taken_page_by_page() {
 
 #[tokio::test]
 async fn a_stopped_box_is_deleted_when_its_own_time_is_over_and_not_before() {
-    let keep_stopped = Duration::from_millis(1);
+    // Whoever stops it is shown it, before it goes.
+    let keep_stopped = Duration::from_secs(3);
     let defaults = Defaults { keep_stopped, ..Defaults::default() };
     let sandboxed = Sandboxed::start_by(None, support::settings(), defaults).await;
     let daemon = sandboxed.daemon();
