@@ -6,9 +6,9 @@ mod named;
 
 use std::time::Duration;
 
-use daemon::keys::{NewKey, Secret};
 use engine::sandboxes::Defaults;
 use model::{
+    actor::ActorKind,
     adjustment::Adjustment,
     life::{EndCause, Phase},
     spec::KeepStopped,
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use crate::{
     sandboxed::Sandboxed,
-    support::{self, Answer, Daemon, PATIENCE},
+    support::{self, Answer, Daemon, PATIENCE, key},
 };
 
 const BASES: [&str; 2] = ["/v2/sandboxes", "/api/v2/sandboxes"];
@@ -65,11 +65,7 @@ fn refusal(answer: &Answer) -> (u16, String) {
 
 /// Makes a key of another tenant.
 async fn stranger(daemon: &Daemon) -> String {
-    let named = NewKey::named("somebody", Role::Admin).unwrap();
-    let secret = Secret::random().unwrap();
-    let new = NewKey { tenant: "other".to_owned(), ..named };
-    daemon.keyring.create(new, &secret).await.unwrap();
-    secret.reveal().to_owned()
+    key(daemon, "other", Role::Admin, (ActorKind::Human, "somebody")).await
 }
 
 async fn run(daemon: &Daemon, shown: &Value, command: &str) -> String {

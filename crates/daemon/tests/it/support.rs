@@ -11,7 +11,10 @@ use daemon::{
     ws::health::Timing,
 };
 use engine::tasks::Tasks;
-use model::policy::Policy;
+use model::{
+    actor::{Actor, ActorKind},
+    policy::Policy,
+};
 use store::{Store, keys::Role};
 use tempfile::TempDir;
 use tokio::{
@@ -37,6 +40,21 @@ pub(crate) struct Daemon {
     stop: oneshot::Sender<()>,
     serving: Tasks,
     data: TempDir,
+}
+
+/// Makes a key for somebody of a tenant; returns its secret.
+pub(crate) async fn key(
+    daemon: &Daemon,
+    tenant: &str,
+    role: Role,
+    (kind, id): (ActorKind, &str),
+) -> String {
+    let actor = Actor { kind, id: id.to_owned() };
+    let named = NewKey::named("somebody", role).unwrap();
+    let new = NewKey { tenant: tenant.to_owned(), actor, ..named };
+    let secret = Secret::random().unwrap();
+    daemon.keyring.create(new, &secret).await.unwrap();
+    secret.reveal().to_owned()
 }
 
 /// Settings whose times are short enough to wait for, where everybody comes to their end, and long enough
