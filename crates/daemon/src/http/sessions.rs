@@ -31,7 +31,7 @@ use model::{
     policy::Policy,
     reach::Reach,
     scope::Scope,
-    session::Session,
+    session::{Refusal, Session, SessionEnd},
     token::Lifetime,
 };
 
@@ -82,6 +82,12 @@ pub(super) struct Desk {
     last_given: LastGiven,
     /// The image of a container for which nobody names one.
     docker_image: Option<String>,
+}
+
+/// What was there to be ended.
+pub(super) enum Destroyed {
+    Session,
+    Nothing,
 }
 
 /// What somebody wants a token to be.
@@ -255,19 +261,42 @@ impl Desk {
         Ok((acquired, minted?))
     }
 
-    /// Shows a session.
+    /// Shows the session of this id.
     pub(super) async fn find(&self, id: &str, names: Names) -> Result<Shown, ApiError> {
-        let which: Which = from_wire::which(id, names)?;
-        self.reach(&which, names).await?;
-        self.sessions.show(&self.tenant, &which).await.map_err(|error| names.refuse(error))
+        self.show(&from_wire::which(id, names)?, names).await
     }
 
-    /// Moves the end of a session.
+    pub(super) async fn show(&self, which: &Which, names: Names) -> Result<Shown, ApiError> {
+        self.reach(which, names).await?;
+        self.sessions.show(&self.tenant, which).await.map_err(|error| names.refuse(error))
+    }
+
+    /// Moves the end of the session of this id.
     pub(super) async fn heartbeat(&self, id: &str) -> Result<Heartbeat, ApiError> {
-        let which = from_wire::which(id, Names::Binding)?;
-        self.reach(&which, Names::Binding).await?;
-        let shown = self.sessions.heartbeat(&self.tenant, &which).await;
-        Ok(to_wire::heartbeat(&shown.map_err(|error| Names::Binding.refuse(error))?))
+        self.keep(&from_wire::which(id, Names::Binding)?, Names::Binding).await
+    }
+
+    pub(super) async fn keep(&self, which: &Which, names: Names) -> Result<Heartbeat, ApiError> {
+        self.reach(which, names).await?;
+        let shown = self.sessions.heartbeat(&self.tenant, which).await;
+        Ok(to_wire::heartbeat(&shown.map_err(|error| names.refuse(error))?))
+    }
+
+    /// Ends the session of a scope, with its sandbox.
+    pub(super) async fn destroy(&self, scope: Scope) -> Result<Destroyed, ApiError> {
+        let entry = audit::by(&self.caller, Action::SessionRelease);
+        let entry = Entry { scope: Some(scope.to_string()), ..entry };
+        let which = Which::Scope(scope);
+        self.reach(&which, Names::Session).await?;
+        match self.sessions.destroy(&self.tenant, &which, SessionEnd::Destroyed).await {
+            Err(SessionError::Refused(Refusal::NotFound)) => Ok(Destroyed::Nothing),
+            destroyed => {
+                let destroyed = destroyed.map_err(|error| Names::Session.refuse(error));
+                self.audit.refusal(&entry, destroyed)?;
+                self.audit.note(entry);
+                Ok(Destroyed::Session)
+            }
+        }
     }
 
     /// Ends a session. Its sandbox is kept for a while.

@@ -3,35 +3,20 @@
 use std::process::Command;
 
 use api::agbox::v1;
-use daemon::{
-    audit::verify,
-    keys::{NewKey, Secret},
-};
-use model::{
-    actor::{Actor, ActorKind},
-    ids::SandboxId,
-    spec::SandboxSpec,
-};
+use daemon::audit::verify;
+use model::{actor::ActorKind, ids::SandboxId, spec::SandboxSpec};
 use serde_json::{Value, json};
 use store::keys::Role;
 
 use crate::{
     sandboxed::{Sandboxed, create, shell, until},
-    support::{Answer, Daemon},
+    support::{Answer, Daemon, key},
 };
 
 async fn ask(daemon: &Daemon, key: &str, method: &str, path: &str, body: &str) -> Answer {
     let bearer = format!("Bearer {key}");
     let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
     daemon.ask(method, path, &headers, body).await
-}
-
-async fn key(daemon: &Daemon, role: Role, kind: ActorKind) -> String {
-    let actor = Actor { kind, id: "somebody".to_owned() };
-    let new = NewKey { actor, ..NewKey::named("somebody", role).unwrap() };
-    let secret = Secret::random().unwrap();
-    daemon.keyring.create(new, &secret).await.unwrap();
-    secret.reveal().to_owned()
 }
 
 async fn sandbox(sandboxed: &Sandboxed) -> SandboxId {
@@ -93,7 +78,7 @@ async fn grants_and_refusals_are_recorded_with_who_what_and_until_when() {
     });
     assert_eq!(record, expected);
 
-    let robot = key(daemon, Role::Admin, ActorKind::Agent).await;
+    let robot = key(daemon, "default", Role::Admin, (ActorKind::Agent, "somebody")).await;
     let refused = mint(daemon, &robot, &id, "shell").await;
     assert_eq!(refused.problem(), (403, "CAPABILITY_DENIED".into()));
     let denied = find(&log(daemon).await, "token.mint", "denied").clone();
@@ -101,7 +86,7 @@ async fn grants_and_refusals_are_recorded_with_who_what_and_until_when() {
         (&denied["reason"], &denied["actor_id"], &denied["request_id"]),
         (&json!("CAPABILITY_DENIED"), &json!("somebody"), &refused.json()["error"]["request_id"])
     );
-    let user = key(daemon, Role::User, ActorKind::Human).await;
+    let user = key(daemon, "default", Role::User, (ActorKind::Human, "somebody")).await;
     assert_eq!(mint(daemon, &user, &id, "").await.status, 403);
     for _ in 0..20 {
         assert_eq!(mint(daemon, "rf_wrong", &id, "").await.status, 401);
@@ -172,7 +157,7 @@ async fn the_data_plane_is_recorded_by_jti_and_never_by_content() {
     let weak = reading["token"].as_str().unwrap();
     let refused = ask(daemon, weak, "PUT", &at("/files/workspace/canary-path"), "x").await;
     assert_eq!(refused.status, 403);
-    let user = key(daemon, Role::User, ActorKind::Human).await;
+    let user = key(daemon, "default", Role::User, (ActorKind::Human, "somebody")).await;
     let by_key = ask(daemon, &user, "POST", &at("/execute"), r#"{"command":"echo canary"}"#).await;
     assert_eq!(by_key.status, 200, "{}", by_key.body);
     // Secrets where names belong.
@@ -285,8 +270,8 @@ async fn the_log_is_read_by_admins_in_pages_and_by_what_they_look_for() {
         let refused = ask(&daemon, &admin, "GET", &format!("/v1/audit?{bad}"), "").await;
         assert_eq!(refused.problem(), (400, "INVALID_REQUEST".into()), "{bad}");
     }
-    let user = key(&daemon, Role::User, ActorKind::Human).await;
-    let broker = key(&daemon, Role::Broker, ActorKind::Human).await;
+    let user = key(&daemon, "default", Role::User, (ActorKind::Human, "somebody")).await;
+    let broker = key(&daemon, "default", Role::Broker, (ActorKind::Human, "somebody")).await;
     for (key, expected) in [(user, 403), (broker, 403), ("rf_x".to_owned(), 401)] {
         assert_eq!(ask(&daemon, &key, "GET", "/v1/audit", "").await.status, expected);
     }
@@ -362,6 +347,16 @@ async fn tokens_of_sessions_and_exchanged_ones_are_recorded_before_they_are_answ
     assert_eq!(refused.problem(), (404, "SESSION_NOT_FOUND".into()));
     let denied = find(&log(daemon).await, "session.acquire", "denied").clone();
     assert_eq!(denied["reason"], "SESSION_NOT_FOUND");
+
+    // Whoever ends a thread has ended its session.
+    let ended = ask(daemon, &daemon.key, "DELETE", "/threads/thr_1/sandbox", "").await;
+    assert_eq!(ended.status, 204, "{}", ended.body);
+    let again = ask(daemon, &daemon.key, "DELETE", "/threads/thr_1", "").await;
+    assert_eq!(again.status, 204, "{}", again.body);
+    let log = log(daemon).await;
+    let ends = log.iter().filter(|record| record["action"] == "session.release");
+    let ends: Vec<_> = ends.map(|it| (&it["scope"], &it["request_id"])).collect();
+    assert_eq!(ends, [(&json!("thread:thr_1"), &json!(request_of(&ended)))]);
 }
 
 /// What is done over gRPC is recorded as it is over HTTP, and so is who was refused.
