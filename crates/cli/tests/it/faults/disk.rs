@@ -2,7 +2,6 @@
 
 use std::{
     fs::{self, File},
-    io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},
 };
 
@@ -11,7 +10,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::ground::{Ground, is_root, must};
+use super::ground::{Ground, Strace, is_root, must};
 use crate::command::{ringfence, signal};
 
 /// A command that writes numbers for some seconds, and its output.
@@ -105,28 +104,18 @@ fn f15_output_that_a_full_disk_did_not_take_is_told_in_bytes() {
 }
 
 /// Changes what system calls of the daemon come to, until it is dropped.
-struct Injection(Child);
+struct Injection(Strace);
 
 impl Injection {
     fn begin(ground: &Ground, what: &str) -> Self {
-        let mut strace = Command::new("strace")
-            .args(["-f", "-o", "/dev/null", "-e", "trace=fsync,fdatasync"])
-            .args(["-e", &format!("inject=fsync,fdatasync:{what}")])
-            .args(["-p", &ground.daemon().to_string()])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut told = BufReader::new(strace.stderr.take().unwrap()).lines();
-        let line = told.next().unwrap().unwrap();
-        assert!(line.contains("attached"), "{line}");
-        Self(strace)
+        Self(Strace::inject(ground.daemon(), "fsync,fdatasync", what))
     }
 }
 
 impl Drop for Injection {
     fn drop(&mut self) {
-        signal(self.0.id(), "INT");
-        let _ = self.0.wait();
+        signal(self.0.child.id(), "INT");
+        let _ = self.0.child.wait();
     }
 }
 
