@@ -10,16 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use client::sandboxes::Sandboxes;
 use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::{
-    self, Message,
-    client::IntoClientRequest as _,
-    http::{HeaderValue, header::AUTHORIZATION},
-};
 
 use crate::{
+    dataplane::Door,
     lasting,
     peers::Peer,
     program::Program,
@@ -41,7 +37,7 @@ pub(crate) async fn row(name: &str, server: &Server) -> anyhow::Result<Row> {
     let mut calls = Calls::open(server)?;
     for sample in 0..WARM_UP + SAMPLES {
         server.settle().await?;
-        let ours = once(&mut calls, &sandboxes, sample).await?;
+        let ours = once(server, &mut calls, &sandboxes, sample).await?;
         server.settle().await?;
         let theirs = peer.time()?;
         if sample >= WARM_UP {
@@ -131,26 +127,24 @@ impl Disk {
     }
 }
 
-async fn once(calls: &mut Calls, sandboxes: &Sandboxes, number: usize) -> anyhow::Result<Duration> {
+async fn once(
+    server: &Server,
+    calls: &mut Calls,
+    sandboxes: &Sandboxes,
+    number: usize,
+) -> anyhow::Result<Duration> {
     let thread = format!("bench-{number}");
     let start = Instant::now();
     let asked = json!({"thread_id": thread, "mode": "ensure"});
     let session = calls.post("/v1/sandbox/sessions", &asked)?;
     let id = session["sandbox"]["id"].as_str().context("no id")?;
-    let mut socket = calls.socket(id, session["token"].as_str().context("no token")?)?;
-    let command = json!({"type": "start", "command": ["/bin/echo", "1"]});
-    socket.send(Message::text(command.to_string()))?;
-    let said = loop {
-        let frame: Value = serde_json::from_str(socket.read()?.to_text()?)?;
-        match frame["type"].as_str() {
-            Some("ready") => {}
-            Some("stdout") => break frame,
-            _ => bail!("{frame}"),
-        }
-    };
+    let token = session["token"].as_str().context("no token")?;
+    let mut watch = Door::with(server, id, token).watch()?;
+    watch.start(json!({"command": ["/bin/echo", "1"]}))?;
+    let said = watch.first()?;
     let took = start.elapsed();
-    ensure!(said["data"] == "1\n", "it said {said}");
-    while !matches!(socket.read()?, Message::Close(_)) {}
+    ensure!(said == 2, "it said {said} bytes");
+    watch.finish(|_| ())?;
     lasting::remove(sandboxes, sandboxes.get(id).await?).await?;
     Ok(took)
 }
@@ -202,22 +196,5 @@ impl Calls {
         self.stream.read_exact(&mut body)?;
         ensure!(status.starts_with("HTTP/1.1 20"), "{status}{}", String::from_utf8_lossy(&body));
         Ok(serde_json::from_slice(&body)?)
-    }
-
-    /// Opens the WebSocket for one command.
-    fn socket(
-        &self,
-        sandbox: &str,
-        token: &str,
-    ) -> anyhow::Result<tungstenite::WebSocket<TcpStream>> {
-        let stream = TcpStream::connect(&*self.host)?;
-        stream.set_nodelay(true)?;
-        let url = format!("ws://{}/dp/{sandbox}/v1/exec/ws", self.host);
-        let mut request = url.into_client_request()?;
-        let token = HeaderValue::try_from(format!("Bearer {token}"))?;
-        request.headers_mut().insert(AUTHORIZATION, token);
-        let opened = tungstenite::client(request, stream);
-        let (socket, _) = opened.map_err(|error| anyhow::Error::msg(error.to_string()))?;
-        Ok(socket)
     }
 }

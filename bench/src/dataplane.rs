@@ -51,6 +51,12 @@ impl Door {
         Ok(Self { address: server.address(), token, base })
     }
 
+    /// The same for whoever was given a token already.
+    pub(crate) fn with(server: &Server, sandbox: &str, token: &str) -> Self {
+        let (token, base) = (token.to_owned(), format!("/dp/{sandbox}"));
+        Self { address: server.address(), token, base }
+    }
+
     /// Returns what asks for a WebSocket here.
     pub(crate) fn request(&self, path: &str) -> anyhow::Result<Request> {
         let url = format!("ws://{}{}{path}", self.address, self.base);
@@ -97,6 +103,17 @@ impl Watch {
         start["type"] = "start".into();
         self.socket.send(Message::text(start.to_string()))?;
         Ok(())
+    }
+
+    /// Waits for the first output; returns how many bytes it is.
+    pub(crate) fn first(&mut self) -> anyhow::Result<u64> {
+        loop {
+            match self.next()? {
+                Said::Ready => {}
+                Said::Stdout(count) => return Ok(count),
+                Said::Exit(code) => bail!("it ended with {code:?}"),
+            }
+        }
     }
 
     /// Waits for the end, and calls this whenever there is more output.

@@ -10,7 +10,7 @@ import tempfile
 import time
 
 # Nothing takes this long unless it is broken.
-PATIENCE = 30
+PATIENCE = 60
 
 FLAGS = ["--headless=new", "--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check", "--disable-gpu",
          "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update", "--disable-sync",

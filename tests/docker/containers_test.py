@@ -407,9 +407,9 @@ class ContainersTest(Case):
 
 
 class IdleTest(Case):
-    """A server that freezes what nobody uses for two seconds."""
+    """A server that freezes what nobody uses for five seconds."""
 
-    MORE = '[sessions]\nidle_timeout = "2s"\n'
+    MORE = '[sessions]\nidle_timeout = "5s"\n'
 
     def paused(self, sandbox):
         return Engine.container(sandbox)["State"]["Paused"]

@@ -140,7 +140,7 @@ class Tools(unittest.IsolatedAsyncioTestCase):
             with self.subTest(name):
                 async with way(era) as client:
                     session = (await client.call_tool("environment_acquire", {"thread_id": "slow"})).structured_content
-                    asked = {"session_id": session["session_id"], "command": "echo begun; sleep 60", "timeout_seconds": 1}
+                    asked = {"session_id": session["session_id"], "command": "echo begun; sleep 60", "timeout_seconds": 3}
                     late = await client.call_tool("exec", asked)
                     self.assertTrue(late.is_error)
                     self.assertEqual(late.structured_content["error"]["code"], "TIMEOUT")

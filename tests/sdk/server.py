@@ -46,7 +46,7 @@ class Server:
         self.process.communicate()
         # It is not our child; as soon as it is gone its locks are free.
         for lock in (self.runtime / "agbox/agboxd.lock", self.path / "data/lock"):
-            subprocess.run(["flock", "--exclusive", "--timeout", "10", lock, "true"], check=True)
+            subprocess.run(["flock", "--exclusive", "--timeout", "60", lock, "true"], check=True)
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)

@@ -25,7 +25,7 @@ class Streams(unittest.TestCase):
     def tearDown(self):
         self.client.delete_sandbox(self.box.name)
         # It is deleted once this was answered, and gone a little later.
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while any((self.server.path / "data/sandboxes").glob("sb_*")):
             self.assertLess(time.monotonic(), until, "the sandbox is not gone")
             time.sleep(0.05)

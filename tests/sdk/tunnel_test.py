@@ -104,7 +104,7 @@ class TunnelTest(unittest.TestCase):
             with socket.create_connection(("127.0.0.1", port), 20) as connection:
                 self.assertEqual(connection.recv(1), b"")
             # The client says so only after it has closed the connection.
-            self.assertIn("nothing listening on port 7", told.get(timeout=20).getMessage())
+            self.assertIn("nothing listening on port 7", told.get(timeout=60).getMessage())
 
 
 if __name__ == "__main__":

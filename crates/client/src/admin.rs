@@ -1,24 +1,16 @@
 //! Managing keys, and giving out tokens, over the admin routes.
 
-use std::{pin::pin, time::Duration};
+use std::time::Duration;
 
 use api::{
     audit::AuditPage,
     keys::{Actor, ActorKind, CreateKey, CreatedKey, Key, KeyList, KeyRole},
     tokens::{MintToken, MintedToken, RotateMasterKey, RotatedKey, RotatedMasterKey, TokenFormat},
 };
-use http_body_util::{BodyExt as _, Full};
-use hyper::{
-    Method, Request,
-    body::Bytes,
-    header::{AUTHORIZATION, CONTENT_TYPE, HOST},
-};
-use hyper_util::rt::TokioIo;
+use http_body_util::BodyExt as _;
+use hyper::{Method, Request, body::Bytes};
 
-use crate::{
-    ClientError,
-    address::{Address, Protocol},
-};
+use crate::{ClientError, address::Address, exchange::exchange};
 
 /// Manages the keys of one server.
 pub struct Admin {
@@ -165,17 +157,8 @@ impl Admin {
 
     /// Sends one request on a connection of its own; returns the body of a success.
     async fn ask(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Bytes, ClientError> {
-        let stream = TokioIo::new(self.address.connect(Protocol::Http).await?);
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(HOST, self.address.authority())
-            .header(AUTHORIZATION, format!("Bearer {}", self.key))
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body)))?;
-        let exchange = async {
-            let response = sender.send_request(request).await?;
+        let request = Request::builder().method(method).uri(path);
+        exchange(&self.address, &self.key, request, body, async |response| {
             let status = response.status();
             let body = response.into_body().collect().await?.to_bytes();
             if status.is_success() {
@@ -183,17 +166,8 @@ impl Admin {
             } else {
                 Err(ClientError::refused(status.as_u16(), &body))
             }
-        };
-        // The connection does the reading and writing; it ends after the answer.
-        let mut exchange = pin!(exchange);
-        tokio::select! {
-            answer = &mut exchange => answer,
-            ended = connection => {
-                ended?;
-                // The answer may have come with the end.
-                exchange.await
-            }
-        }
+        })
+        .await
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod address;
 pub mod admin;
 mod away;
+mod exchange;
 pub mod executions;
 mod grpc;
 pub mod images;

@@ -3,7 +3,7 @@
 //! The server answers every message by itself, so that nothing has to be kept in between but which are on
 //! their way. A request that is taken back is hung up on, which is how the server learns of it.
 
-use std::{collections::HashMap, pin::pin, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::{
@@ -11,20 +11,16 @@ use futures_util::{
     future::{AbortHandle, abortable},
     stream::FuturesUnordered,
 };
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use hyper::{
     Method, Request, Response,
-    body::{Bytes, Incoming},
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST},
+    body::Incoming,
+    header::{ACCEPT, CONTENT_TYPE},
 };
-use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};
 
-use crate::{
-    ClientError,
-    address::{Address, Protocol},
-};
+use crate::{ClientError, address::Address, exchange::exchange};
 
 /// The longest message, in either direction.
 pub const MAX_MESSAGE: usize = 16 << 20;
@@ -171,32 +167,16 @@ async fn tell(exchange: Exchange, answers: mpsc::Sender<String>) -> Answered {
 
 impl Exchange {
     async fn send(&self, hear: &mut impl AsyncFnMut(Value)) -> Result<(), ClientError> {
-        let stream = TokioIo::new(self.address.connect(Protocol::Http).await?);
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
         let mut request = Request::builder()
             .method(Method::POST)
             .uri("/mcp")
-            .header(HOST, self.address.authority())
-            .header(AUTHORIZATION, format!("Bearer {}", self.key))
-            .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json, text/event-stream");
         for (name, value) in &self.headers {
             request = request.header(*name, value);
         }
-        let request = request.body(Full::new(Bytes::from(self.message.body.to_string())))?;
-        let exchange = async {
-            let response = sender.send_request(request).await?;
-            self.read(response, hear).await
-        };
-        let mut exchange = pin!(exchange);
-        tokio::select! {
-            answer = &mut exchange => answer,
-            ended = connection => {
-                ended?;
-                // The answer may have come with the end.
-                exchange.await
-            }
-        }
+        let body = self.message.body.to_string().into_bytes();
+        let read = async |response| self.read(response, hear).await;
+        exchange(&self.address, &self.key, request, body, read).await
     }
 
     async fn read(

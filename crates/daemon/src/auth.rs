@@ -19,6 +19,7 @@ use axum::{
 use model::{
     actor::Actor,
     audit::{Action, Entry, Outcome},
+    holder,
     policy::{self, Bucket, Policy, QuotaError, Quotas},
 };
 use store::{
@@ -253,13 +254,20 @@ impl Caller {
         &self.0.key.actor
     }
 
-    pub(crate) fn is_admin(&self) -> bool {
-        self.0.key.role == Role::Admin
+    /// Returns what decisions about it need to know.
+    pub(crate) fn as_holder(&self) -> holder::Holder<'_> {
+        let (policy, role) = (self.policy(), self.role());
+        holder::Holder { policy, role, key: &self.key_id().0, actor: self.actor() }
     }
 
     /// Returns what the operator has set.
     pub(crate) fn policy(&self) -> &Policy {
         &self.0.rules.policy
+    }
+
+    /// Tells whether the key manages the whole server.
+    pub(crate) fn operates(&self) -> bool {
+        Policy::operates(self.role(), self.tenant())
     }
 
     /// Tells whether the key manages this tenant.
@@ -269,7 +277,7 @@ impl Caller {
 
     /// Returns the tenant that the key is confined to, if it is to one.
     pub(crate) fn confined_to(&self) -> Option<&str> {
-        (!Policy::operates(self.role(), self.tenant())).then(|| self.tenant())
+        (!self.operates()).then(|| self.tenant())
     }
 
     pub(crate) fn role(&self) -> policy::Role {
@@ -282,10 +290,7 @@ impl Caller {
 
     /// Tells whether the key is one of a server rather than of its users.
     pub(crate) fn may_act_for_others(&self) -> bool {
-        match self.0.key.role {
-            Role::Admin | Role::Broker => true,
-            Role::User => false,
-        }
+        self.role().acts_for_others()
     }
 
     /// Returns what its tenant may have.
@@ -379,7 +384,7 @@ impl FromRequestParts<App> for Operator {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let Admin(caller) = Admin::from_request_parts(parts, app).await?;
-        if Policy::operates(caller.role(), caller.tenant()) {
+        if caller.operates() {
             return Ok(Self(caller));
         }
         let message = "this is for admins of the server, whose keys are of the tenant default";
@@ -397,14 +402,12 @@ impl FromRequestParts<App> for Admin {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         let caller = Caller::from_request_parts(parts, app).await?;
-        match caller.0.key.role {
-            Role::Admin => Ok(Self(caller)),
-            Role::Broker | Role::User => {
-                let message = "this takes a key with the role admin";
-                let entry = audit::by(&caller, Action::Access);
-                app.audit.refusal(&entry, Err(ApiError::new(ErrorCode::Forbidden, message)))
-            }
+        if caller.manages(caller.tenant()) {
+            return Ok(Self(caller));
         }
+        let message = "this takes a key with the role admin";
+        let entry = audit::by(&caller, Action::Access);
+        app.audit.refusal(&entry, Err(ApiError::new(ErrorCode::Forbidden, message)))
     }
 }
 

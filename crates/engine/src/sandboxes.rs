@@ -255,6 +255,18 @@ impl Sandboxes {
         found.ok_or(SandboxError::NotFound)
     }
 
+    /// The same, unless it is deleted or about to be.
+    pub async fn undeleted(&self, tenant: &Tenant, name: &str) -> Result<Sandbox, SandboxError> {
+        let found = self.get(tenant, name).await?;
+        if found.life.phase.is_deleted() { Err(SandboxError::NotFound) } else { Ok(found) }
+    }
+
+    /// The same, unless it has come to its end.
+    pub async fn unended(&self, tenant: &Tenant, name: &str) -> Result<Sandbox, SandboxError> {
+        let found = self.get(tenant, name).await?;
+        if found.life.phase.is_terminal() { Err(SandboxError::NotFound) } else { Ok(found) }
+    }
+
     /// Returns whose sandbox this is, unless it has come to its end.
     pub async fn owner(&self, id: &SandboxId) -> Result<Option<Tenant>, SandboxError> {
         let served = self.shared.living().get(id).map(|contact| contact.tenant.clone());

@@ -19,6 +19,7 @@ use std::{
 };
 
 use model::{
+    holder::Holder,
     ids::{SandboxId, SessionId, Tenant},
     lease::Terms,
     life::Phase,
@@ -151,13 +152,22 @@ impl Sessions {
         self.shared.settings
     }
 
-    /// Returns the last session that is meant, over or not, and changes nothing.
-    pub async fn peek(
+    /// Refuses what the operator keeps from the holder of a key. What is not there is for others to say.
+    pub async fn reach(
         &self,
         tenant: &Tenant,
         which: &Which,
-    ) -> Result<Option<Session>, SessionError> {
-        self.shared.find(tenant, which).await
+        holder: Holder<'_>,
+    ) -> Result<(), SessionError> {
+        if holder.reaches_all() {
+            return Ok(());
+        }
+        let last = self.shared.find(tenant, which).await?;
+        let asked = match which {
+            Which::Scope(scope) => Some(scope),
+            Which::Id(_) => None,
+        };
+        Ok(holder.reaches_last(asked, last.as_ref())?)
     }
 
     /// Returns a session of this tenant.

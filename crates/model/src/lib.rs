@@ -14,6 +14,7 @@ pub mod execution;
 pub mod file;
 pub mod guesses;
 pub mod health;
+pub mod holder;
 pub mod ids;
 pub mod image;
 pub mod lease;

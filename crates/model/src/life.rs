@@ -68,6 +68,21 @@ impl Phase {
         matches!(self, Self::Terminated)
     }
 
+    /// Says whether it is deleted, or about to be: there is no way back.
+    pub const fn is_deleted(self) -> bool {
+        match self {
+            Self::Deleting | Self::Terminated => true,
+            Self::Provisioning
+            | Self::Active
+            | Self::Idle
+            | Self::Frozen
+            | Self::Stopping
+            | Self::Stopped
+            | Self::Resuming
+            | Self::Failed => false,
+        }
+    }
+
     /// Returns the name that is kept and shown.
     pub const fn name(self) -> &'static str {
         match self {
@@ -246,6 +261,11 @@ pub enum HistoryError {
 }
 
 impl Life {
+    /// Returns what has broken it, as long as it is broken.
+    pub fn broken_by(&self) -> Option<&Failure> {
+        self.failure.as_ref().filter(|_| self.phase == Phase::Failed)
+    }
+
     /// Adds events up, from the first.
     pub fn replay(events: &[Event]) -> Result<Self, HistoryError> {
         let (first, rest) = events.split_first().ok_or(HistoryError::Beginning)?;

@@ -19,6 +19,16 @@ pub enum Role {
     User,
 }
 
+impl Role {
+    /// Says whether keys of this role act for others than their own actors.
+    pub const fn acts_for_others(self) -> bool {
+        match self {
+            Self::Admin | Self::Broker => true,
+            Self::User => false,
+        }
+    }
+}
+
 /// Everything that an operator can set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -164,21 +174,17 @@ impl Policy {
 
     /// Decides whether a key may act for somebody.
     pub fn act_for(role: Role, own: &Actor, other: &Actor) -> Result<(), NotYourself> {
-        match role {
-            Role::Admin | Role::Broker => Ok(()),
-            Role::User if own == other => Ok(()),
-            Role::User => Err(NotYourself),
-        }
+        if role.acts_for_others() || own == other { Ok(()) } else { Err(NotYourself) }
     }
 
     /// Says whether keys of this role reach every scope of their tenant, whoever has created it.
-    pub fn reaches_all(&self, role: Role) -> bool {
+    pub(crate) fn reaches_all(&self, role: Role) -> bool {
         self.rule(role).scopes == Scopes::All
     }
 
     /// Decides whether a key reaches a scope of its own tenant. One that nobody has created yet is
     /// anybody's own.
-    pub fn reaches(
+    pub(crate) fn reaches(
         &self,
         role: Role,
         key: &str,

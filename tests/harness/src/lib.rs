@@ -6,6 +6,7 @@
 pub mod disks;
 pub mod imaging;
 pub mod packing;
+pub mod ports;
 mod probe;
 pub mod registry;
 pub mod supervisor;

@@ -19,14 +19,12 @@ use crate::{
 const CROWD: u64 = 900;
 
 /// Nothing here takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A connection that is let in and says nothing is closed too, but not as soon as this.
-const SOON: Duration = Duration::from_secs(5);
-
-/// Tells whether the server sends this connection away, without having been asked anything.
+/// Tells whether the server sends this connection away, without having been asked anything. One that is let
+/// in and says nothing is closed too, but not with this answer.
 fn is_sent_away(mut stream: TcpStream) -> bool {
-    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).is_ok() && answer.starts_with(b"HTTP/1.1 503 ")
 }

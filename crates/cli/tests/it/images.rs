@@ -52,9 +52,13 @@ fn an_image_that_is_not_there_is_said_to_be_missing() {
 #[test]
 fn only_an_admin_takes_images_away() {
     let keeper = Keeper::start();
-    let key = keeper.json(&["key", "create", "laptop"]);
-    let secret = key["secret"].as_str().unwrap();
-    let mut command = keeper.ringfence(&["image", "rm", "python"]);
-    let refused: Said = command.env("RINGFENCE_API_KEY", secret).output().unwrap().into();
-    assert!(refused.code == Some(125) && refused.err.contains("role admin"), "{refused:?}");
+    // The admins of another tenant have that alone.
+    let strangers: [&[&str]; 2] = [&[], &["--role", "admin", "--tenant", "theirs"]];
+    for stranger in strangers {
+        let key = keeper.json(&[&["key", "create", "laptop"], stranger].concat());
+        let secret = key["secret"].as_str().unwrap();
+        let mut command = keeper.ringfence(&["image", "rm", "python"]);
+        let refused: Said = command.env("RINGFENCE_API_KEY", secret).output().unwrap().into();
+        assert!(refused.code == Some(125) && refused.err.contains("role admin"), "{refused:?}");
+    }
 }

@@ -18,7 +18,7 @@ use rustix::{
 use crate::command::{gone, open_process};
 
 /// Nothing in these tests takes this long unless it is broken.
-const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 pub(crate) struct Pty {
     master: File,

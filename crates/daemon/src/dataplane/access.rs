@@ -339,6 +339,14 @@ fn no_gate() -> ApiError {
     ApiError::new(ErrorCode::InternalError, "the server failed; its log says more")
 }
 
+/// What a credential says of whoever shows it.
+struct Shown {
+    actor: Actor,
+    capabilities: Capabilities,
+    reach: Reach,
+    proof: Proof,
+}
+
 /// What rights are checked with. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Plane {
@@ -403,17 +411,29 @@ impl Plane {
             Ok(checked) => checked,
             Err(refusal) => return Err(self.refuse(claims, refusal).await),
         };
-        Ok(Access(Arc::new(Right {
+        let shown = Shown {
+            actor: claims.actor.clone(),
+            capabilities: claims.capabilities,
+            reach: claims.reach.clone(),
+            proof: Proof::Token { held: Box::new(held), over },
+        };
+        Ok(self.let_in(sandbox, tenant, shown))
+    }
+
+    /// Gives the right to a sandbox to whoever has shown this, which was checked.
+    fn let_in(&self, sandbox: &SandboxId, tenant: Tenant, shown: Shown) -> Access {
+        let Shown { actor, capabilities, reach, proof } = shown;
+        Access(Arc::new(Right {
             sandboxes: self.sandboxes.clone(),
             audit: self.audit.clone(),
             request: request::id(),
             sandbox: sandbox.clone(),
             tenant,
-            actor: claims.actor.clone(),
-            capabilities: claims.capabilities,
-            reach: claims.reach.clone(),
-            proof: Proof::Token { held: Box::new(held), over },
-        })))
+            actor,
+            capabilities,
+            reach,
+            proof,
+        }))
     }
 
     /// Notes that a genuine token was refused, for the admins of the tenant that it is of.
@@ -482,22 +502,13 @@ impl Plane {
         needed: Option<Capability>,
     ) -> Result<Access, Refusal> {
         let actor = caller.actor().clone();
-        let capabilities = caller.policy().bound(caller.role(), actor.kind, actor.kind);
+        let capabilities = caller.as_holder().capabilities();
         let checked = self.check_key(&caller, capabilities, sandbox, needed).await;
         let (sandbox, tenant) = checked.inspect_err(|refusal| {
             self.audit.note(denied(audit::by(&caller, Action::Access), refusal));
         })?;
-        Ok(Access(Arc::new(Right {
-            sandboxes: self.sandboxes.clone(),
-            audit: self.audit.clone(),
-            request: request::id(),
-            sandbox: sandbox.clone(),
-            tenant,
-            actor,
-            capabilities,
-            reach: Reach::Everywhere,
-            proof: Proof::Key(caller),
-        })))
+        let (reach, proof) = (Reach::Everywhere, Proof::Key(caller));
+        Ok(self.let_in(sandbox, tenant, Shown { actor, capabilities, reach, proof }))
     }
 
     /// Returns the generation that tokens for a sandbox must have, and what tells that this is over.

@@ -340,13 +340,13 @@ async fn streams_are_told_when_a_right_ends() {
     let ground = Ground::start().await;
     let ours = ground.sandbox("default").await;
     let unproven = ground.unproven(&ours);
-    let soon = Duration::from_secs(20);
+    let soon = Duration::from_mins(1);
     let of = async |seconds: i64| {
         let claims = moved(&claims(&ours, "process"), seconds - 900);
         unproven.prove(ground.tokens.sign(&claims).unwrap().reveal()).await.unwrap()
     };
     // With its last minute begun a stream is warned at once; it goes on for five seconds after it.
-    let ending = of(-3).await;
+    let ending = of(0).await;
     timeout(soon, ending.until_expiring(None)).await.unwrap();
     assert_eq!(timeout(soon, ending.until_ended()).await, Ok(Ended::Expired));
     let fresh = of(900).await;

@@ -64,7 +64,7 @@ pub(crate) struct Who {
     /// With whose rights paths of the host are opened.
     pub(crate) caller: Caller,
     /// Whether he may take away what all tenants use.
-    pub(crate) is_admin: bool,
+    pub(crate) operates: bool,
     pub(crate) actor: Actor,
     /// The key that was shown; whoever is on the machine itself needs none.
     pub(crate) key: Option<String>,
@@ -207,10 +207,10 @@ impl Grpc {
                 let tenant = tenant.map_err(|_bad_name| refuse("the key belongs to no tenant"))?;
                 let origin = Origin { home: None, host_paths: self.host_paths.clone() };
                 let stranger = self.host_paths.stranger();
-                let (is_admin, revoked) = (caller.is_admin(), Some(caller.revoked()));
+                let (operates, revoked) = (caller.operates(), Some(caller.revoked()));
                 let (actor, key) = (caller.actor().clone(), Some(caller.key_id().0.clone()));
                 let quotas = caller.quotas();
-                Ok(Who { tenant, origin, caller: stranger, is_admin, actor, key, quotas, revoked })
+                Ok(Who { tenant, origin, caller: stranger, operates, actor, key, quotas, revoked })
             }
         }
     }

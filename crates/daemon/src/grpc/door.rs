@@ -182,12 +182,12 @@ impl Door {
         };
         let origin = Origin { home, host_paths };
         let actor = Actor { kind: ActorKind::Human, id: format!("uid:{user}") };
-        let (is_admin, key, quotas, revoked) = (true, None, Quotas::default(), None);
+        let (operates, key, quotas, revoked) = (true, None, Quotas::default(), None);
         Entrance::Socket(Box::new(Who {
             tenant,
             origin,
             caller,
-            is_admin,
+            operates,
             actor,
             key,
             quotas,

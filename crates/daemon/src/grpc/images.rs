@@ -93,9 +93,10 @@ impl ImageService for ImageSurface {
     ) -> Answer<v1::RemoveImageResponse> {
         let (sandboxes, who, v1::RemoveImageRequest { name }) = self.take(request)?;
         let entry = who.entry(Action::ImageRemove);
-        if !who.is_admin {
+        if !who.operates {
             self.audit.note(denied(&entry, Reason::PermissionDenied));
-            let message = "images are of all who use this server: this takes the role admin";
+            let message = "images are of all who use this server: this takes the role admin in the \
+                           tenant default";
             return Err(status(Reason::PermissionDenied, message, &[]));
         }
         let removed = sandboxes.remove_image(&name).await;

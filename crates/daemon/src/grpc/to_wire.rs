@@ -24,7 +24,7 @@ pub(crate) fn sandbox_id(sandbox: &Sandbox) -> String {
 
 pub(crate) fn handle(sandbox: &Sandbox) -> v1::SandboxHandle {
     let life = &sandbox.life;
-    let failure = life.failure.as_ref().filter(|_| life.phase.standing() == Standing::Failed);
+    let failure = life.broken_by();
     v1::SandboxHandle {
         sandbox_id: sandbox_id(sandbox),
         state: state(life.phase).into(),

@@ -27,7 +27,7 @@ use engine::{
 use model::{
     audit::{Action, Entry},
     ids::Tenant,
-    life::{EndCause, Phase},
+    life::EndCause,
     sandbox::Sandbox,
 };
 use serde::de::DeserializeOwned;
@@ -100,11 +100,7 @@ impl Mine {
 
     /// Returns a sandbox that was not deleted.
     async fn find(&self, name: &str) -> Result<Sandbox, ApiError> {
-        let sandbox = self.sandboxes.get(&self.tenant, name).await?;
-        match sandbox.life.phase {
-            Phase::Deleting | Phase::Terminated => Err(SandboxError::NotFound.into()),
-            _ => Ok(sandbox),
-        }
+        Ok(self.sandboxes.undeleted(&self.tenant, name).await?)
     }
 
     /// Returns the entry of something that is done to a sandbox which was not deleted.
@@ -166,8 +162,7 @@ async fn create(
         let message = "the sandbox is not ready yet; ask for it by its name";
         ApiError::new(ErrorCode::Timeout, message)
     })??;
-    if let Some(failure) = ready.life.failure.as_ref().filter(|_| ready.life.phase == Phase::Failed)
-    {
+    if let Some(failure) = ready.life.broken_by() {
         let message = format!("the sandbox failed: {}", failure.message);
         let kind = to_wire::failure(failure.cause);
         return Err(ApiError::new(ErrorCode::SandboxNotReady, message).with_kind(kind));

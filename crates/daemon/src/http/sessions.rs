@@ -22,7 +22,7 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use engine::sessions::{Acquired, Records, Sessions, Shown, Which};
+use engine::sessions::{Acquired, Records, SessionError, Sessions, Shown, Which};
 use model::{
     actor::Actor,
     audit::{Action, Entry},
@@ -31,7 +31,7 @@ use model::{
     policy::Policy,
     reach::Reach,
     scope::Scope,
-    session::Session,
+    session::{Refusal, Session, SessionEnd},
     token::Lifetime,
 };
 
@@ -82,6 +82,12 @@ pub(super) struct Desk {
     last_given: LastGiven,
     /// The image of a container for which nobody names one.
     docker_image: Option<String>,
+}
+
+/// What was there to be ended.
+pub(super) enum Destroyed {
+    Session,
+    Nothing,
 }
 
 /// What somebody wants a token to be.
@@ -169,33 +175,29 @@ impl Desk {
 
     /// Refuses a scope that the operator keeps from the caller. What is not there is for others to say.
     pub(super) async fn reach(&self, which: &Which, names: Names) -> Result<(), ApiError> {
-        let (policy, role) = (self.caller.policy(), self.caller.role());
-        if policy.reaches_all(role) {
-            return Ok(());
-        }
-        let last = self.sessions.peek(&self.tenant, which).await;
-        let last = last.map_err(|error| names.refuse(error))?;
-        let scope = match (which, &last) {
-            (Which::Scope(scope), _) => scope,
-            (Which::Id(_), Some(session)) => &session.scope,
-            (Which::Id(_), None) => return Ok(()),
-        };
-        let creator = last.as_ref().filter(|session| !session.has_ended());
-        self.reaches(scope, creator.map(|session| session.created_by.as_str()))
+        let reached = self.sessions.reach(&self.tenant, which, self.caller.as_holder()).await;
+        self.reached(reached, names)
     }
 
     fn reaches(&self, scope: &Scope, creator: Option<&str>) -> Result<(), ApiError> {
-        let named = (scope.kind.name(), scope.id.as_str());
-        let (policy, key) = (self.caller.policy(), &self.caller.key_id().0);
-        if policy.reaches(self.caller.role(), key, named, creator) {
-            return Ok(());
-        }
-        let entry = Entry {
-            scope: Some(scope.to_string()),
-            ..audit::by(&self.caller, Action::SessionAcquire)
-        };
-        let message = "the key does not reach this scope; see policy.roles in the configuration";
-        self.audit.refusal(&entry, Err(ApiError::new(ErrorCode::Forbidden, message)))
+        let reached = self.caller.as_holder().reaches(scope, creator);
+        self.reached(reached.map_err(SessionError::from), Names::Session)
+    }
+
+    /// Has it recorded that a scope is out of reach.
+    fn reached(&self, reached: Result<(), SessionError>, names: Names) -> Result<(), ApiError> {
+        reached.map_err(|error| {
+            let scope = match &error {
+                SessionError::OutOfReach(out) => Some(out.scope.to_string()),
+                _ => None,
+            };
+            let refused = names.refuse(error);
+            if scope.is_some() {
+                let entry = audit::by(&self.caller, Action::SessionAcquire);
+                self.audit.note(audit::refused(Entry { scope, ..entry }, &refused));
+            }
+            refused
+        })
     }
 
     /// Returns what gives out a token for a session with the record of its very beginning. The token is left
@@ -259,19 +261,51 @@ impl Desk {
         Ok((acquired, minted?))
     }
 
-    /// Shows a session.
+    /// Shows the session of this id.
     pub(super) async fn find(&self, id: &str, names: Names) -> Result<Shown, ApiError> {
-        let which: Which = from_wire::which(id, names)?;
-        self.reach(&which, names).await?;
-        self.sessions.show(&self.tenant, &which).await.map_err(|error| names.refuse(error))
+        self.show(&from_wire::which(id, names)?, names).await
     }
 
-    /// Moves the end of a session.
+    pub(super) async fn show(&self, which: &Which, names: Names) -> Result<Shown, ApiError> {
+        self.reach(which, names).await?;
+        self.sessions.show(&self.tenant, which).await.map_err(|error| names.refuse(error))
+    }
+
+    /// Moves the end of the session of this id.
     pub(super) async fn heartbeat(&self, id: &str) -> Result<Heartbeat, ApiError> {
-        let which = from_wire::which(id, Names::Binding)?;
-        self.reach(&which, Names::Binding).await?;
-        let shown = self.sessions.heartbeat(&self.tenant, &which).await;
-        Ok(to_wire::heartbeat(&shown.map_err(|error| Names::Binding.refuse(error))?))
+        self.keep(&from_wire::which(id, Names::Binding)?, Names::Binding).await
+    }
+
+    pub(super) async fn keep(&self, which: &Which, names: Names) -> Result<Heartbeat, ApiError> {
+        self.reach(which, names).await?;
+        let shown = self.sessions.heartbeat(&self.tenant, which).await;
+        Ok(to_wire::heartbeat(&shown.map_err(|error| names.refuse(error))?))
+    }
+
+    /// Ends the session of a scope, with its sandbox.
+    pub(super) async fn destroy(&self, scope: Scope) -> Result<Destroyed, ApiError> {
+        let entry = self.ending(&scope);
+        let which = Which::Scope(scope);
+        self.reach(&which, Names::Session).await?;
+        match self.sessions.destroy(&self.tenant, &which, SessionEnd::Destroyed).await {
+            Err(SessionError::Refused(Refusal::NotFound)) => Ok(Destroyed::Nothing),
+            destroyed => {
+                let destroyed = destroyed.map_err(|error| Names::Session.refuse(error));
+                self.audit.refusal(&entry, destroyed)?;
+                self.audit.note(entry);
+                Ok(Destroyed::Session)
+            }
+        }
+    }
+
+    /// Refuses to end what a scope does not have.
+    pub(super) fn refuse_end<T>(&self, scope: &Scope) -> Result<T, ApiError> {
+        self.audit.refusal(&self.ending(scope), Err(Names::Session.not_found()))
+    }
+
+    fn ending(&self, scope: &Scope) -> Entry {
+        let entry = audit::by(&self.caller, Action::SessionRelease);
+        Entry { scope: Some(scope.to_string()), ..entry }
     }
 
     /// Ends a session. Its sandbox is kept for a while.

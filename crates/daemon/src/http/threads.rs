@@ -9,22 +9,17 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use engine::sessions::{SessionError, Which};
-use model::{
-    audit::{Action, Entry},
-    session::{Refusal, SessionEnd},
-};
+use engine::sessions::Which;
 use serde_json::json;
 
 use super::{
     App,
     problem::{ApiError, Path},
     routes::Routes,
-    sessions::{Desk, docs, from_wire, refusals::Names, to_wire},
+    sessions::{Desk, Destroyed, docs, from_wire, refusals::Names, to_wire},
     strict::MaybeObject,
 };
 use crate::{
-    audit,
     auth::Caller,
     dataplane::shape::Shape,
     openapi::{Doc, Opens, Tag, Tenancy},
@@ -94,13 +89,11 @@ async fn refresh(
     MaybeObject(mut body): MaybeObject,
 ) -> Result<Json<ThreadRefreshed>, ApiError> {
     let desk = Desk::of(&app, caller)?;
-    let which = thread(&id)?;
+    let scope = from_wire::thread_scope(&id)?;
     let named = body.text("sandbox_id")?;
     let proof = from_wire::proof(&mut body)?;
     let proof = proof.ok_or_else(|| body.wrong("current_token", "must be the token so far"))?;
-    desk.reach(&which, Names::Session).await?;
-    let shown = desk.sessions.show(&desk.tenant, &which).await;
-    let shown = shown.map_err(|error| Names::Session.refuse(error))?;
+    let shown = desk.show(&Which::Scope(scope), Names::Session).await?;
     if named.is_some_and(|named| named != shown.session.sandbox.as_str()) {
         let message = "the thread has another sandbox now";
         let now = Box::new(coordinates(&shown.session, &app.base_url));
@@ -116,11 +109,8 @@ async fn heartbeat(
     Path(id): Path<String>,
     MaybeObject(_): MaybeObject,
 ) -> Result<Json<Heartbeat>, ApiError> {
-    let desk = Desk::of(&app, caller)?;
-    let which = thread(&id)?;
-    desk.reach(&which, Names::Session).await?;
-    let shown = desk.sessions.heartbeat(&desk.tenant, &which).await;
-    Ok(Json(to_wire::heartbeat(&shown.map_err(|error| Names::Session.refuse(error))?)))
+    let which = Which::Scope(from_wire::thread_scope(&id)?);
+    Desk::of(&app, caller)?.keep(&which, Names::Session).await.map(Json)
 }
 
 /// Ends the sandbox of a thread.
@@ -129,15 +119,11 @@ async fn destroy(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let desk = Desk::of(&app, caller)?;
-    let which = thread(&id)?;
-    desk.reach(&which, Names::Session).await?;
-    let destroyed = desk.sessions.destroy(&desk.tenant, &which, SessionEnd::Destroyed).await;
-    let destroyed = destroyed.map_err(|error| Names::Session.refuse(error));
-    let entry = ending(&desk, &id);
-    desk.audit.refusal(&entry, destroyed)?;
-    desk.audit.note(entry);
-    Ok(StatusCode::NO_CONTENT)
+    let (desk, scope) = (Desk::of(&app, caller)?, from_wire::thread_scope(&id)?);
+    match desk.destroy(scope.clone()).await? {
+        Destroyed::Session => Ok(StatusCode::NO_CONTENT),
+        Destroyed::Nothing => desk.refuse_end(&scope),
+    }
 }
 
 /// Ends a thread: its sandbox, if it has one.
@@ -146,25 +132,8 @@ async fn end(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let desk = Desk::of(&app, caller)?;
-    let which = thread(&id)?;
-    desk.reach(&which, Names::Session).await?;
-    let entry = ending(&desk, &id);
-    match desk.sessions.destroy(&desk.tenant, &which, SessionEnd::Destroyed).await {
-        Ok(()) => desk.audit.note(entry),
+    match Desk::of(&app, caller)?.destroy(from_wire::thread_scope(&id)?).await? {
         // Threads are not ours: one without a sandbox is as good as ended.
-        Err(SessionError::Refused(Refusal::NotFound)) => {}
-        Err(error) => desk.audit.refusal(&entry, Err(Names::Session.refuse(error)))?,
+        Destroyed::Session | Destroyed::Nothing => Ok(StatusCode::NO_CONTENT),
     }
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// Returns what the audit log says of who ends the sandbox of a thread.
-fn ending(desk: &Desk, thread: &str) -> Entry {
-    let scope = Some(format!("thread:{thread}"));
-    Entry { scope, ..audit::by(&desk.caller, Action::SessionRelease) }
-}
-
-fn thread(id: &str) -> Result<Which, ApiError> {
-    from_wire::thread_scope(id).map(Which::Scope)
 }

@@ -11,6 +11,7 @@ use axum::{Json, extract::State, http::StatusCode};
 use model::{
     audit::{Action, Entry},
     capability::{Asked, CapabilityError},
+    holder::Lacks,
     ids::{SandboxId, Tenant},
     policy::TtlError,
     reach::{Reach, ReachError},
@@ -199,8 +200,8 @@ pub(super) async fn find(
     name: &str,
 ) -> Result<(Plane, SandboxId), ApiError> {
     let plane = app.plane().ok_or_else(no_sandbox)?;
-    let sandbox = plane.sandboxes.get(&tenant_of(caller)?, name).await?;
-    if sandbox.life.phase.is_terminal() { Err(no_sandbox()) } else { Ok((plane, sandbox.id)) }
+    let sandbox = plane.sandboxes.unended(&tenant_of(caller)?, name).await?.id;
+    Ok((plane, sandbox))
 }
 
 fn tenant_of(caller: &Caller) -> Result<Tenant, ApiError> {
@@ -215,6 +216,12 @@ fn no_sandbox() -> ApiError {
 impl From<CapabilityError> for ApiError {
     fn from(error: CapabilityError) -> Self {
         Self::new(ErrorCode::InvalidRequest, error.to_string())
+    }
+}
+
+impl From<Lacks> for ApiError {
+    fn from(error: Lacks) -> Self {
+        Self::new(ErrorCode::CapabilityDenied, error.to_string())
     }
 }
 

@@ -157,7 +157,7 @@ async fn one_port_has_grpc_and_http_of_both_versions() {
 
 #[tokio::test]
 async fn a_connection_without_a_call_is_closed_and_one_with_a_call_is_not() {
-    let settings = Settings { head_deadline: Duration::from_millis(200), ..support::settings() };
+    let settings = Settings { head_deadline: Duration::from_secs(2), ..support::settings() };
     let daemon = Daemon::start_with(settings).await;
     let metadata = [("x-api-key", daemon.key.as_str())];
     let busy = Connection::tcp(daemon.address, &metadata).await;
@@ -332,8 +332,8 @@ async fn a_subscription_begins_with_the_state_and_goes_on_live() {
         );
         assert_eq!(refused(future), expected);
     }
-    // A stream that has a deadline keeps it.
-    let late = within(subscribe("my-box", latest), Duration::from_millis(100));
+    // A stream that has a deadline keeps it. It has to have begun by then.
+    let late = within(subscribe("my-box", latest), Duration::from_secs(3));
     let late = client.subscribe_sandbox_events(late).await.unwrap().into_inner();
     assert_eq!(end_of(late).await.code(), Code::DeadlineExceeded);
 }

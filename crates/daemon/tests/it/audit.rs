@@ -8,40 +8,25 @@ use api::{
         PullImageRequest, RemoveImageRequest, image_service_client::ImageServiceClient,
     },
 };
-use daemon::{
-    audit::verify,
-    keys::{NewKey, Secret},
-};
+use daemon::audit::verify;
 use harness::{
     imaging::small_system,
     registry::{Fake, honest},
 };
-use model::{
-    actor::{Actor, ActorKind},
-    ids::SandboxId,
-    spec::SandboxSpec,
-};
+use model::{actor::ActorKind, ids::SandboxId, spec::SandboxSpec};
 use serde_json::{Value, json};
 use store::keys::Role;
 
 use crate::{
     caller::Connection,
     sandboxed::{Sandboxed, create, shell, until},
-    support::{Answer, Daemon},
+    support::{Answer, Daemon, key},
 };
 
 async fn ask(daemon: &Daemon, key: &str, method: &str, path: &str, body: &str) -> Answer {
     let bearer = format!("Bearer {key}");
     let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
     daemon.ask(method, path, &headers, body).await
-}
-
-async fn key(daemon: &Daemon, role: Role, kind: ActorKind) -> String {
-    let actor = Actor { kind, id: "somebody".to_owned() };
-    let new = NewKey { actor, ..NewKey::named("somebody", role).unwrap() };
-    let secret = Secret::random().unwrap();
-    daemon.keyring.create(new, &secret).await.unwrap();
-    secret.reveal().to_owned()
 }
 
 async fn sandbox(sandboxed: &Sandboxed) -> SandboxId {
@@ -103,7 +88,7 @@ async fn grants_and_refusals_are_recorded_with_who_what_and_until_when() {
     });
     assert_eq!(record, expected);
 
-    let robot = key(daemon, Role::Admin, ActorKind::Agent).await;
+    let robot = key(daemon, "default", Role::Admin, (ActorKind::Agent, "somebody")).await;
     let refused = mint(daemon, &robot, &id, "shell").await;
     assert_eq!(refused.problem(), (403, "CAPABILITY_DENIED".into()));
     let denied = find(&log(daemon).await, "token.mint", "denied").clone();
@@ -111,7 +96,7 @@ async fn grants_and_refusals_are_recorded_with_who_what_and_until_when() {
         (&denied["reason"], &denied["actor_id"], &denied["request_id"]),
         (&json!("CAPABILITY_DENIED"), &json!("somebody"), &refused.json()["error"]["request_id"])
     );
-    let user = key(daemon, Role::User, ActorKind::Human).await;
+    let user = key(daemon, "default", Role::User, (ActorKind::Human, "somebody")).await;
     assert_eq!(mint(daemon, &user, &id, "").await.status, 403);
     for _ in 0..20 {
         assert_eq!(mint(daemon, "rf_wrong", &id, "").await.status, 401);
@@ -182,7 +167,7 @@ async fn the_data_plane_is_recorded_by_jti_and_never_by_content() {
     let weak = reading["token"].as_str().unwrap();
     let refused = ask(daemon, weak, "PUT", &at("/files/workspace/canary-path"), "x").await;
     assert_eq!(refused.status, 403);
-    let user = key(daemon, Role::User, ActorKind::Human).await;
+    let user = key(daemon, "default", Role::User, (ActorKind::Human, "somebody")).await;
     let by_key = ask(daemon, &user, "POST", &at("/execute"), r#"{"command":"echo canary"}"#).await;
     assert_eq!(by_key.status, 200, "{}", by_key.body);
     // Secrets where names belong.
@@ -295,8 +280,8 @@ async fn the_log_is_read_by_admins_in_pages_and_by_what_they_look_for() {
         let refused = ask(&daemon, &admin, "GET", &format!("/v1/audit?{bad}"), "").await;
         assert_eq!(refused.problem(), (400, "INVALID_REQUEST".into()), "{bad}");
     }
-    let user = key(&daemon, Role::User, ActorKind::Human).await;
-    let broker = key(&daemon, Role::Broker, ActorKind::Human).await;
+    let user = key(&daemon, "default", Role::User, (ActorKind::Human, "somebody")).await;
+    let broker = key(&daemon, "default", Role::Broker, (ActorKind::Human, "somebody")).await;
     for (key, expected) in [(user, 403), (broker, 403), ("rf_x".to_owned(), 401)] {
         assert_eq!(ask(&daemon, &key, "GET", "/v1/audit", "").await.status, expected);
     }
@@ -373,19 +358,26 @@ async fn tokens_of_sessions_and_exchanged_ones_are_recorded_before_they_are_answ
     assert_eq!(refused.problem(), (404, "SESSION_NOT_FOUND".into()));
     let denied = find(&log(daemon).await, "session.acquire", "denied").clone();
     assert_eq!(denied["reason"], "SESSION_NOT_FOUND");
-    // So is who ends what a thread has, and who would have.
-    for (method, path) in [
-        ("DELETE", "/threads/thr_1/sandbox"),
-        ("DELETE", "/threads/thr_1/sandbox"),
-        ("POST", "/threads/thr_1/archive"),
-    ] {
-        ask(daemon, &daemon.key, method, path, "").await;
+
+    // Whoever ends a thread has ended its session; so is who would have.
+    let ended = ask(daemon, &daemon.key, "DELETE", "/threads/thr_1/sandbox", "").await;
+    assert_eq!(ended.status, 204, "{}", ended.body);
+    let late = ask(daemon, &daemon.key, "DELETE", "/threads/thr_1/sandbox", "").await;
+    assert_eq!(late.status, 404, "{}", late.body);
+    for (method, path) in [("POST", "/threads/thr_1/archive"), ("DELETE", "/threads/thr_1")] {
+        let again = ask(daemon, &daemon.key, method, path, "").await;
+        assert_eq!(again.status, 204, "{}", again.body);
     }
     let log = log(daemon).await;
-    let ended = log.iter().filter(|it| it["action"] == "session.release");
-    let ended: Vec<_> = ended.map(|it| (it["outcome"].clone(), it["scope"].clone())).collect();
+    let ends = log.iter().filter(|record| record["action"] == "session.release");
+    let ends: Vec<_> =
+        ends.map(|it| (&it["outcome"], &it["scope"], it["request_id"].as_str().unwrap())).collect();
     let scope = json!("thread:thr_1");
-    assert_eq!(ended, [(json!("granted"), scope.clone()), (json!("denied"), scope)]);
+    let expected = [
+        (&json!("granted"), &scope, request_of(&ended)),
+        (&json!("denied"), &scope, request_of(&late)),
+    ];
+    assert_eq!(ends, expected);
 }
 
 /// What is done over gRPC is recorded as it is over HTTP, and so is who was refused.
@@ -458,7 +450,7 @@ async fn what_is_done_with_images_is_recorded_too() {
     pull(&image).await.unwrap();
     pull("tar:/canary/x.tar").await.unwrap_err();
     pull("no image of a canary").await.unwrap_err();
-    let user = key(daemon, Role::User, ActorKind::Human).await;
+    let user = key(daemon, "default", Role::User, (ActorKind::Human, "somebody")).await;
     let remove = |name: &str| RemoveImageRequest { name: name.to_owned() };
     client(&user).await.remove_image(remove(&image)).await.unwrap_err();
     admin.remove_image(remove("docker.io/library/canary:1")).await.unwrap_err();

@@ -1,11 +1,13 @@
 //! What the whole server holds at most, with real code in real slots.
 
+use engine::{Settings, languages::Languages};
 use model::{admission::Capacity, units::ByteSize};
 use serde_json::{Value, json};
 
 use crate::{
     peer::{cancel, short, shorts},
     real::{Real, end, execute, output},
+    support,
 };
 
 /// Returns a request that counts this much input.
@@ -48,7 +50,10 @@ async fn code_and_input_above_what_the_server_holds_are_refused_and_nothing_is_l
 
 #[tokio::test]
 async fn f36_a_program_whose_client_does_not_read_is_ended_with_its_connection() {
-    let real = Real::start_with(Capacity { running: 1, ..Capacity::default() }).await;
+    let capacity = Capacity { running: 1, ..Capacity::default() };
+    let languages = Languages::installed().only(&["shell"]);
+    let settings = Settings { capacity, languages, ..Settings::default() };
+    let real = Real::start_by(settings, support::hasty()).await;
     let mut stalled = real.peer().await;
     let mut frame = execute("a", "shell", "yes");
     frame["limits"]["max_output_bytes"] = json!(64 << 20);

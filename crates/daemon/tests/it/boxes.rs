@@ -6,9 +6,9 @@ mod named;
 
 use std::time::Duration;
 
-use daemon::keys::{NewKey, Secret};
 use engine::sandboxes::Defaults;
 use model::{
+    actor::ActorKind,
     adjustment::Adjustment,
     life::{EndCause, Phase},
     spec::KeepStopped,
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use crate::{
     sandboxed::Sandboxed,
-    support::{self, Answer, Daemon, PATIENCE},
+    support::{self, Answer, Daemon, PATIENCE, key},
 };
 
 const BASES: [&str; 2] = ["/v2/sandboxes", "/api/v2/sandboxes"];
@@ -65,11 +65,7 @@ fn refusal(answer: &Answer) -> (u16, String) {
 
 /// Makes a key of another tenant.
 async fn stranger(daemon: &Daemon) -> String {
-    let named = NewKey::named("somebody", Role::Admin).unwrap();
-    let secret = Secret::random().unwrap();
-    let new = NewKey { tenant: "other".to_owned(), ..named };
-    daemon.keyring.create(new, &secret).await.unwrap();
-    secret.reveal().to_owned()
+    key(daemon, "other", Role::Admin, (ActorKind::Human, "somebody")).await
 }
 
 async fn run(daemon: &Daemon, shown: &Value, command: &str) -> String {
@@ -259,7 +255,8 @@ async fn lists_are_narrowed_ordered_and_taken_page_by_page() {
 
 #[tokio::test]
 async fn a_stopped_box_is_deleted_when_its_own_time_is_over_and_not_before() {
-    let keep_stopped = Duration::from_millis(1);
+    // Whoever stops it is shown it, before it goes.
+    let keep_stopped = Duration::from_secs(3);
     let defaults = Defaults { keep_stopped, ..Defaults::default() };
     let sandboxed = Sandboxed::start_by(None, support::settings(), defaults).await;
     let daemon = sandboxed.daemon();

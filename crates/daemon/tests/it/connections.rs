@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::{
     peer::{Peer, cancel, execute, ping, short, shorts},
     scripted::CAPACITY,
-    support::{Daemon, settings},
+    support::{Daemon, PATIENCE, hasty, settings},
 };
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn w19_w20_output_is_data_whatever_it_looks_like() {
 
 #[tokio::test]
 async fn f36_a_client_that_does_not_read_makes_the_producer_wait_and_is_closed() {
-    let daemon = Daemon::start().await;
+    let daemon = Daemon::start_with(hasty()).await;
     let mut peer = Peer::connect(&daemon).await;
     peer.run("a", "start\nflood").await;
     // The grace period begins when the client is given up, and then the script is stopped.
@@ -198,9 +198,7 @@ async fn f36_a_client_that_does_not_read_makes_the_producer_wait_and_is_closed()
 
 #[tokio::test]
 async fn f36_a_client_that_does_not_read_can_still_cancel() {
-    let mut settings = settings();
-    settings.timing.progress_within = Duration::from_mins(1);
-    let daemon = Daemon::start_with(settings).await;
+    let daemon = Daemon::start().await;
     let mut peer = Peer::connect(&daemon).await;
     peer.run("a", "start\nflood").await;
     peer.run("b", "start\nhang").await;
@@ -211,8 +209,9 @@ async fn f36_a_client_that_does_not_read_can_still_cancel() {
 #[tokio::test]
 async fn f38_a_peer_that_gives_no_sign_of_life_is_closed() {
     let mut settings = settings();
-    settings.timing.ping_after = Duration::from_millis(50);
-    settings.timing.pong_within = Duration::from_millis(50);
+    // It has to get its word in before.
+    settings.timing.ping_after = Duration::from_secs(1);
+    settings.timing.pong_within = Duration::from_secs(1);
     let daemon = Daemon::start_with(settings).await;
     let mut silent = Peer::connect(&daemon).await;
     silent.run("a", "start\nhang").await;
@@ -225,7 +224,7 @@ async fn f38_a_peer_that_gives_no_sign_of_life_is_closed() {
 async fn f38_a_peer_that_answers_pings_stays() {
     let mut settings = settings();
     settings.timing.ping_after = Duration::from_millis(30);
-    settings.timing.pong_within = Duration::from_millis(500);
+    settings.timing.pong_within = PATIENCE;
     let daemon = Daemon::start_with(settings).await;
     let mut peer = Peer::connect(&daemon).await;
     let mut pings = 0;

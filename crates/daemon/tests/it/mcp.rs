@@ -9,8 +9,8 @@ use store::keys::Role;
 use crate::{
     sandboxed::Sandboxed,
     secrets::Lines,
-    sessions::{ensure, key, text},
-    support::{Answer, Daemon},
+    sessions::{ensure, text},
+    support::{Answer, Daemon, key},
 };
 
 const ACCEPT: (&str, &str) = ("Accept", "application/json, text/event-stream");

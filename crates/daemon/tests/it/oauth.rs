@@ -2,13 +2,10 @@
 
 use std::collections::HashSet;
 
-use daemon::keys::{NewKey, Secret};
 use model::{
-    actor::{Actor, ActorKind},
+    actor::ActorKind,
     capability::{Capabilities, Capability},
-    ids::SandboxId,
     reach::Reach,
-    spec::SandboxSpec,
 };
 use proptest::{
     prelude::*,
@@ -22,7 +19,7 @@ use crate::{
     ends::{access, ask, mint, rotate},
     sandboxed::Sandboxed,
     secrets::listen,
-    support::{Answer, Daemon},
+    support::{Answer, Daemon, key},
 };
 
 const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
@@ -72,27 +69,12 @@ fn error(answer: &Answer) -> (u16, String) {
     (answer.status, problem["error"].as_str().unwrap().to_owned())
 }
 
-async fn sandbox(sandboxed: &Sandboxed, tenant: &str, alias: Option<&str>) -> SandboxId {
-    let spec = SandboxSpec { image: "host".to_owned(), ..SandboxSpec::default() };
-    let (tenant, alias) = (tenant.parse().unwrap(), alias.map(|alias| alias.parse().unwrap()));
-    sandboxed.sandboxes.create(&tenant, alias, spec).await.unwrap().id
-}
-
-async fn key(daemon: &Daemon, tenant: &str, role: Role, kind: ActorKind) -> String {
-    let actor = Actor { kind, id: "somebody".to_owned() };
-    let named = NewKey::named("somebody", role).unwrap();
-    let secret = Secret::random().unwrap();
-    let new = NewKey { tenant: tenant.to_owned(), actor, ..named };
-    daemon.keyring.create(new, &secret).await.unwrap();
-    secret.reveal().to_owned()
-}
-
 #[tokio::test]
 async fn a_key_is_exchanged_for_a_token_of_one_sandbox() {
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
-    let id = sandbox(&sandboxed, "default", Some("my-box")).await;
-    let agent = key(daemon, "default", Role::User, ActorKind::Agent).await;
+    let id = sandboxed.make("default", Some("my-box")).await;
+    let agent = key(daemon, "default", Role::User, (ActorKind::Agent, "somebody")).await;
     let resource = format!("sandbox:{id}");
     let fields = [("resource", resource.as_str()), ("scope", "fs_write shell"), ("path", "/a b")];
     let answer = exchange(daemon, &agent, &fields).await;
@@ -133,13 +115,15 @@ type Row<'a> = (&'a str, Vec<(&'a str, &'a str)>, &'a str);
 async fn what_cannot_be_exchanged_is_refused_as_the_standard_says() {
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
-    let id = sandbox(&sandboxed, "default", None).await;
-    let foreign = sandbox(&sandboxed, "elsewhere", None).await;
+    let id = sandboxed.make("default", None).await;
+    let foreign = sandboxed.make("elsewhere", None).await;
     let ours = format!("sandbox:{id}");
     let theirs = format!("sandbox:{foreign}");
     let resource = ("resource", ours.as_str());
-    let (key, agent) =
-        (daemon.key.as_str(), &key(daemon, "default", Role::User, ActorKind::Agent).await);
+    let (key, agent) = (
+        daemon.key.as_str(),
+        &key(daemon, "default", Role::User, (ActorKind::Agent, "somebody")).await,
+    );
     let [token, _] = mint(daemon, &id, "ada", "jwt").await;
     let [other, _] = mint(daemon, &id, "ada", "opaque").await;
     let invalid = "invalid_request";
@@ -191,7 +175,7 @@ async fn what_cannot_be_exchanged_is_refused_as_the_standard_says() {
 async fn a_token_made_of_another_has_less_and_ends_with_it() {
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
-    let id = sandbox(&sandboxed, "default", None).await;
+    let id = sandboxed.make("default", None).await;
     for format in ["jwt", "opaque"] {
         let [root, jti] = mint(daemon, &id, "ada", format).await;
         let fields = [("scope", "fs:rw process"), ("path", "/a"), ("ttl_seconds", "200")];
@@ -227,7 +211,7 @@ async fn a_token_made_of_another_has_less_and_ends_with_it() {
 async fn ending_a_token_twice_or_none_at_all_is_no_error() {
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
-    let id = sandbox(&sandboxed, "default", None).await;
+    let id = sandboxed.make("default", None).await;
     let [token, _] = mint(daemon, &id, "ada", "jwt").await;
     let forged = format!("{token}x");
     for token in [&token, &token, "x", "rf_unknown", "rfo_unknown", &forged] {
@@ -246,10 +230,10 @@ async fn tokens_are_looked_at_by_those_who_may_and_their_text_is_in_no_log() {
     let (lines, _guard) = listen();
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
-    let id = sandbox(&sandboxed, "default", None).await;
-    let user = key(daemon, "default", Role::User, ActorKind::Human).await;
-    let broker = key(daemon, "default", Role::Broker, ActorKind::Human).await;
-    let stranger = key(daemon, "elsewhere", Role::Admin, ActorKind::Human).await;
+    let id = sandboxed.make("default", None).await;
+    let user = key(daemon, "default", Role::User, (ActorKind::Human, "somebody")).await;
+    let broker = key(daemon, "default", Role::Broker, (ActorKind::Human, "somebody")).await;
+    let stranger = key(daemon, "elsewhere", Role::Admin, (ActorKind::Human, "somebody")).await;
     let inactive = json!({"active": false});
     let mut texts = Vec::new();
     for format in ["jwt", "opaque"] {
@@ -286,8 +270,8 @@ async fn tokens_are_looked_at_by_those_who_may_and_their_text_is_in_no_log() {
 async fn tenants_can_have_opaque_tokens_alone() {
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
-    let id = sandbox(&sandboxed, "opaque", None).await;
-    let key = key(daemon, "opaque", Role::User, ActorKind::Human).await;
+    let id = sandboxed.make("opaque", None).await;
+    let key = key(daemon, "opaque", Role::User, (ActorKind::Human, "somebody")).await;
     let resource = format!("sandbox:{id}");
     let given = exchange(daemon, &key, &[("resource", &resource)]).await.json();
     let token = given["access_token"].as_str().unwrap();
@@ -341,7 +325,7 @@ fn held(told: &Value) -> (Capabilities, Reach, i64) {
 async fn whatever_is_asked_for_a_token_made_of_another_never_has_more() {
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
-    let id = sandbox(&sandboxed, "default", None).await;
+    let id = sandboxed.make("default", None).await;
     let mut runner = TestRunner::new_with_rng(
         Config::default(),
         proptest::test_runner::TestRng::deterministic_rng(

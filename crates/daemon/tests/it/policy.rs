@@ -3,12 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use daemon::{
-    dataplane::{self, routes::Credentials},
-    keys::{NewKey, Secret},
-};
+use daemon::dataplane::{self, routes::Credentials};
 use model::{
-    actor::{Actor, ActorKind},
+    actor::ActorKind,
     capability::Asked,
     policy::{Pattern, Policy, Quotas, Rule, Scopes},
     token::Lifetime,
@@ -19,7 +16,7 @@ use store::keys::Role;
 use crate::{
     peer::{Peer, cancel},
     sandboxed::Sandboxed,
-    support::{Answer, Daemon, raw},
+    support::{Answer, Daemon, key, raw},
 };
 
 const BOXES: &str = "/v2/sandboxes/boxes";
@@ -29,15 +26,6 @@ async fn ask(daemon: &Daemon, key: &str, method: &str, path: &str, body: &Value)
     let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
     let body = if body.is_null() { String::new() } else { body.to_string() };
     daemon.ask(method, path, &headers, &body).await
-}
-
-async fn key(daemon: &Daemon, tenant: &str, role: Role, kind: ActorKind) -> String {
-    let actor = Actor { kind, id: "somebody".to_owned() };
-    let named = NewKey::named("somebody", role).unwrap();
-    let new = NewKey { tenant: tenant.to_owned(), actor, ..named };
-    let secret = Secret::random().unwrap();
-    daemon.keyring.create(new, &secret).await.unwrap();
-    secret.reveal().to_owned()
 }
 
 fn named(name: &str) -> Value {
@@ -84,7 +72,7 @@ async fn capabilities_and_life_of_tokens_are_what_the_operator_allows() {
         assert_eq!(found, expected.map(str::to_owned), "{asked}");
     }
     // A key on the data plane has what its role has.
-    let user = key(daemon, "default", Role::User, ActorKind::Human).await;
+    let user = key(daemon, "default", Role::User, (ActorKind::Human, "somebody")).await;
     let execute = json!({"command": "true"});
     let denied = ask(daemon, &user, "POST", &format!("/dp/{id}/execute"), &execute).await;
     assert_eq!(denied.status, 403, "{}", denied.body);
@@ -104,8 +92,8 @@ async fn sessions_are_under_the_policy_too() {
     };
     let sandboxed = Sandboxed::start_under(policy).await;
     let daemon = sandboxed.daemon();
-    let user = key(daemon, "default", Role::User, ActorKind::Human).await;
-    let broker = key(daemon, "default", Role::Broker, ActorKind::Human).await;
+    let user = key(daemon, "default", Role::User, (ActorKind::Human, "somebody")).await;
+    let broker = key(daemon, "default", Role::Broker, (ActorKind::Human, "somebody")).await;
     let ensure = async |key: &str, thread: &str| {
         let body = json!({"thread_id": thread, "mode": "ensure", "image": "host"});
         ask(daemon, key, "POST", "/v1/sandbox/sessions", &body).await
@@ -163,7 +151,7 @@ async fn a_tenant_has_as_many_sandboxes_as_it_may_also_if_it_asks_at_once() {
         assert!(refused.head.contains("retry-after: "), "{}", refused.head);
         assert_eq!(refused.json()["detail"]["error"], "QuotaExceeded");
     }
-    let other = key(daemon, "other", Role::User, ActorKind::Human).await;
+    let other = key(daemon, "other", Role::User, (ActorKind::Human, "somebody")).await;
     assert_eq!(ask(daemon, &other, "POST", BOXES, &named("theirs")).await.status, 201);
     let list = ask(daemon, &daemon.key, "GET", BOXES, &Value::Null).await.json();
     let name = list["sandboxes"][0]["name"].as_str().unwrap().to_owned();
@@ -227,7 +215,7 @@ async fn h19_who_asks_too_fast_is_told_when_to_come_back_before_his_body_is_read
     let (first, ..) = futures_util::future::select_all(asked).await;
     assert_eq!(first.problem(), (429, "RATE_LIMITED".into()));
     // Other keys have their own.
-    let other = key(&daemon, "default", Role::Admin, ActorKind::Human).await;
+    let other = key(&daemon, "default", Role::Admin, (ActorKind::Human, "somebody")).await;
     assert_eq!(ask(&daemon, &other, "GET", "/v1/admin/keys", &Value::Null).await.status, 200);
 }
 
@@ -238,7 +226,7 @@ async fn h19_requests_with_tokens_count_as_those_of_their_key() {
     let tenants = BTreeMap::from([("busy".to_owned(), quotas)]);
     let sandboxed = Sandboxed::start_under(Policy { tenants, ..Policy::default() }).await;
     let daemon = sandboxed.daemon();
-    let busy = key(daemon, "busy", Role::User, ActorKind::Human).await;
+    let busy = key(daemon, "busy", Role::User, (ActorKind::Human, "somebody")).await;
     let ensure = json!({"thread_id": "thr_1", "mode": "ensure", "image": "host"});
     let session = ask(daemon, &busy, "POST", "/v1/sandbox/sessions", &ensure).await.json();
     let token = session["token"].as_str().unwrap();
@@ -291,7 +279,7 @@ async fn tenants_never_see_each_other() {
     let daemon = sandboxed.daemon();
     let made = ask(daemon, &daemon.key, "POST", BOXES, &named("a-box")).await.json();
     let id = made["id"].as_str().unwrap();
-    let stranger = key(daemon, "other", Role::Admin, ActorKind::Human).await;
+    let stranger = key(daemon, "other", Role::Admin, (ActorKind::Human, "somebody")).await;
     let mut routes: Vec<(String, String)> = Vec::new();
     for (method, path) in
         [("GET", ""), ("DELETE", ""), ("GET", "/status"), ("POST", "/start"), ("POST", "/stop")]
@@ -342,8 +330,8 @@ async fn a_thread_is_one_keys_own_whoever_else_comes_at_the_same_time() {
     let own = Rule { capabilities: None, scopes: Scopes::Own };
     let sandboxed = Sandboxed::start_under(Policy { user: own, ..Policy::default() }).await;
     let daemon = sandboxed.daemon();
-    let one = key(daemon, "default", Role::User, ActorKind::Agent).await;
-    let other = key(daemon, "default", Role::User, ActorKind::Agent).await;
+    let one = key(daemon, "default", Role::User, (ActorKind::Agent, "somebody")).await;
+    let other = key(daemon, "default", Role::User, (ActorKind::Agent, "somebody")).await;
     for round in 0..10 {
         let wanted =
             json!({"thread_id": format!("thr_{round}"), "mode": "ensure", "image": "host"});

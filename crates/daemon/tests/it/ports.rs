@@ -134,7 +134,7 @@ async fn ports_take_a_token_with_that_capability_and_no_key() {
 
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_given_up() {
-    let ports = Timing { answer_within: Duration::from_millis(300), ..Timing::default() };
+    let ports = Timing { answer_within: Duration::from_secs(1), ..Timing::default() };
     let settings = Settings { ports, ..support::settings() };
     let served = Served::over(Sandboxed::start_with(None, settings).await).await;
     let answer = served.ask("GET", "/silent", &[], "").await;

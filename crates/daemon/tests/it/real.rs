@@ -1,5 +1,6 @@
 //! A daemon over a real engine, and what its clients say and hear.
 
+use daemon::serve;
 use engine::{Engine, Settings, languages::Languages};
 use harness::{SpawnerProcess, start_spawner};
 use model::admission::Capacity;
@@ -37,10 +38,13 @@ impl Real {
     }
 
     pub(crate) async fn start_on(settings: Settings) -> Self {
+        Self::start_by(settings, support::settings()).await
+    }
+
+    pub(crate) async fn start_by(settings: Settings, serving: serve::Settings) -> Self {
         let (socket, spawner) = start_spawner().unwrap();
         let engine = Engine::start(settings, socket.into_fd()).await.unwrap();
-        let daemon =
-            Daemon::start_on(engine.clone(), Scripted::default(), support::settings()).await;
+        let daemon = Daemon::start_on(engine.clone(), Scripted::default(), serving).await;
         Self { daemon, engine, spawner }
     }
 

@@ -23,7 +23,7 @@ use engine::{
     sessions::{self, Sessions},
 };
 use harness::{SpawnerProcess, remove_sandboxes, start_spawner_behind};
-use model::{event::Sequence, life::EndCause, policy::Policy};
+use model::{event::Sequence, ids::SandboxId, life::EndCause, policy::Policy, spec::SandboxSpec};
 use rustix::{
     fs::{Gid, Uid},
     thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
@@ -76,6 +76,13 @@ pub(crate) fn own() -> Peers {
 }
 
 impl Sandboxed {
+    /// Makes a sandbox of a tenant, and does not wait for it.
+    pub(crate) async fn make(&self, tenant: &str, alias: Option<&str>) -> SandboxId {
+        let spec = SandboxSpec { image: "host".to_owned(), ..SandboxSpec::default() };
+        let (tenant, alias) = (tenant.parse().unwrap(), alias.map(|alias| alias.parse().unwrap()));
+        self.sandboxes.create(&tenant, alias, spec).await.unwrap().id
+    }
+
     pub(crate) async fn start() -> Self {
         Self::start_for(None).await
     }

@@ -10,18 +10,17 @@ mod races;
 mod rows;
 mod threads;
 
-use daemon::keys::{NewKey, Secret};
 use harness::{
     imaging::small_system,
     registry::{Fake, honest},
 };
-use model::actor::{Actor, ActorKind};
+use model::actor::ActorKind;
 use serde_json::{Value, json};
 use store::keys::Role;
 
 use crate::{
     sandboxed::Sandboxed,
-    support::{Answer, Daemon},
+    support::{Answer, Daemon, key},
 };
 
 pub(crate) const SESSIONS: &str = "/v1/sandbox/sessions";
@@ -58,20 +57,6 @@ pub(crate) async fn ensure(daemon: &Daemon, thread: &str) -> Value {
     let answer = post(daemon, SESSIONS, &body).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
     answer.json()
-}
-
-pub(crate) async fn key(
-    daemon: &Daemon,
-    tenant: &str,
-    role: Role,
-    actor: (ActorKind, &str),
-) -> String {
-    let actor = Actor { kind: actor.0, id: actor.1.to_owned() };
-    let named = NewKey::named("somebody", role).unwrap();
-    let new = NewKey { tenant: tenant.to_owned(), actor, ..named };
-    let secret = Secret::random().unwrap();
-    daemon.keyring.create(new, &secret).await.unwrap();
-    secret.reveal().to_owned()
 }
 
 #[tokio::test]

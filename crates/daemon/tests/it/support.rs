@@ -11,7 +11,10 @@ use daemon::{
     ws::health::Timing,
 };
 use engine::tasks::Tasks;
-use model::policy::Policy;
+use model::{
+    actor::{Actor, ActorKind},
+    policy::Policy,
+};
 use store::{Store, keys::Role};
 use tempfile::TempDir;
 use tokio::{
@@ -23,8 +26,8 @@ use tokio::{
 
 use crate::scripted::Scripted;
 
-/// Nothing in these tests takes this long unless it is broken.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Nothing in these tests takes this long unless it is broken, also on a slow and busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running daemon. Ends with the test's runtime.
 pub(crate) struct Daemon {
@@ -39,20 +42,37 @@ pub(crate) struct Daemon {
     data: TempDir,
 }
 
-/// Settings whose times are short enough to wait for.
+/// Makes a key for somebody of a tenant; returns its secret.
+pub(crate) async fn key(
+    daemon: &Daemon,
+    tenant: &str,
+    role: Role,
+    (kind, id): (ActorKind, &str),
+) -> String {
+    let actor = Actor { kind, id: id.to_owned() };
+    let named = NewKey::named("somebody", role).unwrap();
+    let new = NewKey { tenant: tenant.to_owned(), actor, ..named };
+    let secret = Secret::random().unwrap();
+    daemon.keyring.create(new, &secret).await.unwrap();
+    secret.reveal().to_owned()
+}
+
+/// Settings whose times are short enough to wait for, where everybody comes to their end, and long enough
+/// for a slow machine, where somebody is to be served before it.
 pub(crate) fn settings() -> Settings {
     Settings {
         grace: Duration::from_millis(200),
-        drain: Duration::from_millis(300),
-        timing: Timing {
-            tick: Duration::from_millis(20),
-            ping_after: Duration::from_secs(5),
-            pong_within: Duration::from_secs(5),
-            progress_within: Duration::from_millis(300),
-            ..Timing::default()
-        },
+        drain: Duration::from_secs(2),
+        timing: Timing { tick: Duration::from_millis(20), ..Timing::default() },
         ..Settings::default()
     }
+}
+
+/// The same for those who do not read, and are to be given up soon.
+pub(crate) fn hasty() -> Settings {
+    let mut settings = settings();
+    settings.timing.progress_within = Duration::from_millis(300);
+    settings
 }
 
 impl Daemon {

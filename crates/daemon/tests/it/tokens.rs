@@ -2,16 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use daemon::{
-    dataplane::{self, routes::Credentials},
-    keys::{NewKey, Secret},
-};
+use daemon::dataplane::{self, routes::Credentials};
 use model::{
     actor::{Actor, ActorKind},
     capability::{Capabilities, Capability},
     ids::SandboxId,
     reach::Reach,
-    spec::SandboxSpec,
     token::{Claims, Generation},
     units::Timestamp,
 };
@@ -21,7 +17,7 @@ use store::keys::Role;
 use crate::{
     sandboxed::Sandboxed,
     secrets::listen,
-    support::{Answer, Daemon},
+    support::{Answer, Daemon, key},
 };
 
 async fn mint(daemon: &Daemon, key: &str, body: &Value) -> Answer {
@@ -30,26 +26,11 @@ async fn mint(daemon: &Daemon, key: &str, body: &Value) -> Answer {
     daemon.ask("POST", "/v1/admin/tokens", &headers, &body.to_string()).await
 }
 
-async fn sandbox(sandboxed: &Sandboxed, tenant: &str, alias: Option<&str>) -> SandboxId {
-    let spec = SandboxSpec { image: "host".to_owned(), ..SandboxSpec::default() };
-    let (tenant, alias) = (tenant.parse().unwrap(), alias.map(|alias| alias.parse().unwrap()));
-    sandboxed.sandboxes.create(&tenant, alias, spec).await.unwrap().id
-}
-
-async fn key(daemon: &Daemon, tenant: &str, role: Role, kind: ActorKind) -> String {
-    let actor = Actor { kind, id: "somebody".to_owned() };
-    let named = NewKey::named("somebody", role).unwrap();
-    let new = NewKey { tenant: tenant.to_owned(), actor, ..named };
-    let secret = Secret::random().unwrap();
-    daemon.keyring.create(new, &secret).await.unwrap();
-    secret.reveal().to_owned()
-}
-
 #[tokio::test]
 async fn a_token_is_given_out_and_opens_its_sandbox() {
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
-    let id = sandbox(&sandboxed, "default", Some("my-box")).await;
+    let id = sandboxed.make("default", Some("my-box")).await;
     let asked = json!({
         "sandbox": "my-box", "scope": "fs_write shell exec", "ttl_seconds": 600,
         "paths": ["/workspace/a/"], "actor": {"type": "agent", "id": "robot"},
@@ -87,10 +68,10 @@ async fn a_token_is_given_out_and_opens_its_sandbox() {
 async fn tokens_are_refused_to_whoever_may_not_have_them_and_for_what_cannot_be() {
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
-    let id = sandbox(&sandboxed, "default", None).await;
-    let foreign = sandbox(&sandboxed, "elsewhere", None).await;
-    let user = key(daemon, "default", Role::User, ActorKind::Human).await;
-    let robot = key(daemon, "default", Role::Admin, ActorKind::Agent).await;
+    let id = sandboxed.make("default", None).await;
+    let foreign = sandboxed.make("elsewhere", None).await;
+    let user = key(daemon, "default", Role::User, (ActorKind::Human, "somebody")).await;
+    let robot = key(daemon, "default", Role::Admin, (ActorKind::Agent, "somebody")).await;
     let sandbox = id.as_str();
     let admin = daemon.key.as_str();
     let long = format!("/{}", "x".repeat(4000));
@@ -139,7 +120,7 @@ async fn tokens_and_folders_are_in_no_log_line_and_who_came_is() {
     let (lines, _guard) = listen();
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
-    let id = sandbox(&sandboxed, "default", None).await;
+    let id = sandboxed.make("default", None).await;
     let asked = json!({"sandbox": id.as_str(), "paths": ["/canary-folder"]});
     let minted = mint(daemon, &daemon.key, &asked).await.json();
     let token = minted["token"].as_str().unwrap();
@@ -210,9 +191,9 @@ fn concrete(path: &str, sandbox: &SandboxId) -> String {
 async fn no_route_of_the_data_plane_is_open_to_whoever_has_no_right() {
     let sandboxed = Sandboxed::start().await;
     let daemon = sandboxed.daemon();
-    let ours = sandbox(&sandboxed, "default", None).await;
-    let other = sandbox(&sandboxed, "default", None).await;
-    let stranger = key(daemon, "elsewhere", Role::Admin, ActorKind::Human).await;
+    let ours = sandboxed.make("default", None).await;
+    let other = sandboxed.make("default", None).await;
+    let stranger = key(daemon, "elsewhere", Role::Admin, (ActorKind::Human, "somebody")).await;
     let all: Capabilities = Capability::ALL.into_iter().collect();
     let sign = |claims: &Claims| sandboxed.tokens.sign(claims).unwrap().reveal().to_owned();
     let routes = dataplane::list();

@@ -131,7 +131,7 @@ async fn what_is_no_websocket_is_told_so() {
 #[tokio::test]
 async fn f44_a_head_that_does_not_come_in_time_is_not_waited_for() {
     let mut settings = crate::support::settings();
-    settings.head_deadline = std::time::Duration::from_millis(100);
+    settings.head_deadline = std::time::Duration::from_secs(1);
     let daemon = Daemon::start_with(settings).await;
     for sent in ["", "GET /ws HTT", "GET /ws HTTP/1.1\r\nHost: localhost\r\nX-Slow: "] {
         let mut stream = tokio::net::TcpStream::connect(daemon.address).await.unwrap();

@@ -1,6 +1,6 @@
 //! Why something cannot be done with a session.
 
-use model::session::Refusal;
+use model::{holder::OutOfReach, session::Refusal};
 use store::StoreError;
 
 use crate::sandboxes::SandboxError;
@@ -9,6 +9,8 @@ use crate::sandboxes::SandboxError;
 pub enum SessionError {
     #[error(transparent)]
     Refused(#[from] Refusal),
+    #[error(transparent)]
+    OutOfReach(#[from] OutOfReach),
     /// It is on its way. A repeat comes to the same sandbox.
     #[error("the sandbox is starting")]
     Starting,

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::home::{Home, Server, shell, tenant};
 
 /// Nothing here takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 async fn run(server: &Server, sandbox: &Sandbox, id: Option<&str>, spec: ExecSpec) -> Attached {
     let id = id.map(|id| id.parse::<ExecId>().unwrap());
@@ -118,7 +118,7 @@ async fn time_that_is_up_ends_a_command_and_its_input_may_be_closed_from_the_sta
     let server = home.start().await;
     let sandbox = server.ready().await;
     let limited = ExecSpec {
-        timeout: Some(Duration::from_millis(200)),
+        timeout: Some(Duration::from_secs(2)),
         ..shell("echo begun; sleep 1000 & sleep 1000")
     };
     let mut attached = run(&server, &sandbox, None, limited).await;
@@ -137,7 +137,7 @@ async fn a_command_that_nobody_watches_any_more_is_ended_after_its_time() {
     let home = Home::new();
     let server = home.start().await;
     let sandbox = server.ready().await;
-    let unattended = Some(Duration::from_millis(300));
+    let unattended = Some(Duration::from_secs(1));
     let spec = ExecSpec { unattended, ..shell("echo here; sleep 1000") };
     let watched = run(&server, &sandbox, None, spec.clone()).await;
     let left = run(&server, &sandbox, None, spec).await;

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use crate::home::{Home, Server, host, shell, tenant};
 
 /// Longer than anything takes that works.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_mins(1);
 
 fn companion(name: &str, script: &str) -> Companion {
     let command = if script.is_empty() { Vec::new() } else { shell(script).command };

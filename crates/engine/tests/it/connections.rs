@@ -24,7 +24,7 @@ use crate::home::{Home, Server, host, shell, tenant};
 
 const INSIDE: NonZeroU16 = NonZeroU16::new(8000).unwrap();
 /// Longer than anything takes that works.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_mins(1);
 
 /// Greets, then says everything again in capitals until there is no more.
 fn echoing(address: &str) -> SandboxSpec {
@@ -148,7 +148,7 @@ async fn connecting_thaws_a_frozen_sandbox() {
 async fn an_open_connection_keeps_a_sandbox_from_being_idle() {
     let home = Home::new();
     let server = home.start().await;
-    let idle = Some(Idle { after: Duration::from_secs(1), then: Suspend::Stop });
+    let idle = Some(Idle { after: Duration::from_secs(3), then: Suspend::Stop });
     let sandbox = create(&server, SandboxSpec { idle, ..echoing("127.0.0.1") }).await;
     let held = greeted(&server, &sandbox).await;
     // Another sandbox of the same idle time, made later, is stopped before this one.

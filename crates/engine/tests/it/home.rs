@@ -33,7 +33,7 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 /// Longer than anything takes that works.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_mins(1);
 
 /// What outlives a server. Everything in it is removed at the end.
 pub(crate) struct Home {

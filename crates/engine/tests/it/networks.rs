@@ -2,6 +2,9 @@
 
 use std::collections::HashSet;
 
+use engine::executions::{Event, Submitted};
+use model::execution::{Status, StopReason};
+
 use crate::node::{Node, python, see, submit};
 
 /// Does everything with a network that leaves something behind in it: a connection that waits for
@@ -58,14 +61,32 @@ async fn a_network_that_nothing_was_done_in_serves_again() {
 #[tokio::test]
 async fn no_two_executions_have_one_network_at_once() {
     let node = Node::start().await;
-    let code = format!("{NUMBER}\nimport sys, time; sys.stdout.flush(); time.sleep(0.5)");
+    let code = format!("{NUMBER}\nimport sys, time; sys.stdout.flush(); time.sleep(1000)");
     for _ in 0..3 {
         let client = node.engine.client();
-        let running: Vec<_> = (0..12).map(|_| submit(&client, python(&code))).collect();
+        let mut running: Vec<_> = (0..12).map(|_| submit(&client, python(&code))).collect();
         let mut numbers = HashSet::new();
-        for submitted in running {
-            numbers.insert(see(submitted).await.stdout);
+        // None ends before all have told theirs.
+        for submitted in &mut running {
+            numbers.insert(first_line(submitted).await);
         }
         assert_eq!(numbers.len(), 12, "{numbers:?}");
+        for submitted in running {
+            submitted.canceller.cancel(StopReason::Cancelled);
+            assert_eq!(see(submitted).await.outcome.status, Status::Cancelled);
+        }
     }
+}
+
+/// Returns the first line that an execution writes, while it goes on.
+async fn first_line(submitted: &mut Submitted) -> Vec<u8> {
+    let mut line = Vec::new();
+    while line.last() != Some(&b'\n') {
+        match submitted.events.recv().await {
+            Some(Event::Output { data, .. }) => line.extend(data),
+            Some(Event::Started) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    line
 }

@@ -94,7 +94,7 @@ pub(crate) fn python(code: &str) -> Execution {
         stdin: String::new(),
         env: Vec::new(),
         limits: Limits {
-            timeout: Duration::from_secs(20),
+            timeout: Duration::from_mins(1),
             memory: ByteSize::mib(128),
             ..Limits::default()
         },

@@ -34,9 +34,11 @@ fn answering(address: &str) -> Vec<String> {
     shell(&format!("exec /usr/bin/python3 -c \"{script}\"")).command
 }
 
-/// Finds a port of the machine that nobody has.
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+/// Finds a port of the machine that nobody has or takes while it is held.
+fn free_port() -> (harness::ports::Port, u16) {
+    let port = harness::ports::Port::take();
+    let number = port.number;
+    (port, number)
 }
 
 fn publishing(host_port: u16) -> SandboxSpec {
@@ -60,7 +62,7 @@ async fn until_it_listens(server: &Server, sandbox: &Sandbox) {
 async fn say(port: u16, what: &'static str) -> io::Result<String> {
     let said = move || {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_read_timeout(Some(Duration::from_mins(1)))?;
         stream.write_all(what.as_bytes())?;
         stream.shutdown(Shutdown::Write)?;
         let mut answer = String::new();
@@ -74,7 +76,7 @@ async fn say(port: u16, what: &'static str) -> io::Result<String> {
 async fn a_published_port_carries_both_directions_to_their_own_ends() {
     let home = Home::new();
     let server = home.start().await;
-    let port = free_port();
+    let (_held, port) = free_port();
     let sandbox = create(&server, publishing(port)).await;
     // It answers only once it has seen the end of what is said.
     assert_eq!(say(port, "hello").await.unwrap(), "HELLO");
@@ -90,7 +92,7 @@ async fn a_published_port_carries_both_directions_to_their_own_ends() {
 async fn whoever_listens_on_the_other_loopback_is_found_too() {
     let home = Home::new();
     let server = home.start().await;
-    let port = free_port();
+    let (_held, port) = free_port();
     create(&server, SandboxSpec { command: answering("::1"), ..publishing(port) }).await;
     assert_eq!(say(port, "six").await.unwrap(), "SIX");
     server.end().await;
@@ -100,7 +102,7 @@ async fn whoever_listens_on_the_other_loopback_is_found_too() {
 async fn where_nobody_listens_a_connection_is_reset() {
     let home = Home::new();
     let server = home.start().await;
-    let port = free_port();
+    let (_held, port) = free_port();
     let spec = SandboxSpec { command: Vec::new(), ..publishing(port) };
     let sandbox = server.sandboxes.create(&tenant(), None, spec).await.unwrap();
     server.until(sandbox.id.as_str(), Phase::Active).await;
@@ -115,7 +117,7 @@ async fn where_nobody_listens_a_connection_is_reset() {
 async fn a_port_that_another_has_fails_the_creation_and_is_named() {
     let home = Home::new();
     let server = home.start().await;
-    let port = free_port();
+    let (_held, port) = free_port();
     create(&server, publishing(port)).await;
     let second = server.sandboxes.create(&tenant(), None, publishing(port)).await.unwrap();
     let failed = server.until(second.id.as_str(), Phase::Failed).await;
@@ -130,7 +132,7 @@ async fn a_port_that_another_has_fails_the_creation_and_is_named() {
 async fn ports_are_the_machines_while_a_sandbox_is_stopped_and_its_own_when_it_is_resumed() {
     let home = Home::new();
     let server = home.start().await;
-    let port = free_port();
+    let (_held, port) = free_port();
     let sandbox = create(&server, publishing(port)).await;
     let name = sandbox.id.as_str();
     server.sandboxes.stop(&tenant(), name).await.unwrap();
@@ -148,7 +150,7 @@ async fn ports_are_the_machines_while_a_sandbox_is_stopped_and_its_own_when_it_i
 async fn a_new_server_publishes_the_ports_of_those_that_live_again() {
     let home = Home::new();
     let server = home.start().await;
-    let port = free_port();
+    let (_held, port) = free_port();
     let sandbox = create(&server, publishing(port)).await;
     server.crash().await;
     let server = home.start().await;
@@ -165,7 +167,7 @@ async fn connecting_to_a_frozen_sandbox_thaws_it() {
     if !server.has_cgroups() {
         return server.end().await;
     }
-    let port = free_port();
+    let (_held, port) = free_port();
     let sandbox = create(&server, publishing(port)).await;
     server.sandboxes.freeze(&tenant(), sandbox.id.as_str()).await.unwrap();
     assert_eq!(say(port, "awake").await.unwrap(), "AWAKE");
@@ -179,8 +181,8 @@ async fn connecting_to_a_frozen_sandbox_thaws_it() {
 async fn a_sandbox_with_a_connection_is_not_idle_and_one_without_is() {
     let home = Home::new();
     let server = home.start().await;
-    let port = free_port();
-    let idle = Idle { after: Duration::from_secs(1), then: Suspend::Stop };
+    let (_held, port) = free_port();
+    let idle = Idle { after: Duration::from_secs(3), then: Suspend::Stop };
     let sandbox = create(&server, SandboxSpec { idle: Some(idle), ..publishing(port) }).await;
     let held = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     // Another sandbox of the same idle time, made later, is stopped before this one.
@@ -215,7 +217,7 @@ async fn connections_beyond_the_bound_wait_for_one_to_end() {
     const BOUND: usize = 256;
     let home = Home::new();
     let server = home.start().await;
-    let port = free_port();
+    let (_held, port) = free_port();
     let script = format!(
         "import socket, threading\n\
          listener = socket.create_server(('127.0.0.1', {INSIDE}), backlog=512)\n\
@@ -230,7 +232,7 @@ async fn connections_beyond_the_bound_wait_for_one_to_end() {
     create(&server, SandboxSpec { command, ..publishing(port) }).await;
     let connect = move || {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         stream
     };
     let greeted = |stream: &mut TcpStream| stream.read_exact(&mut [0; 1]);
@@ -242,7 +244,7 @@ async fn connections_beyond_the_bound_wait_for_one_to_end() {
         let mut late = connect();
         late.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         assert_eq!(greeted(&mut late).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        late.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        late.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         drop(held.pop());
         greeted(&mut late).unwrap();
     };

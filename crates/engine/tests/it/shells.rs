@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use crate::home::{Home, Server, tenant};
 
 /// Nothing here takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn name(name: &str) -> ShellName {
     name.parse().unwrap()

@@ -29,7 +29,7 @@ async fn stocked(home: &Home, server: &Server, earlier: &[String]) -> Vec<String
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(Duration::from_secs(20), full).await.expect("nothing is prepared");
+    timeout(Duration::from_mins(1), full).await.expect("nothing is prepared");
     waiting(home).into_iter().filter(|name| !earlier.contains(name)).collect()
 }
 
@@ -113,7 +113,7 @@ async fn a_usual_sandbox_waits_as_a_whole_with_its_first_command() {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(Duration::from_secs(20), all).await.expect("nothing waits as a whole");
+    timeout(Duration::from_mins(1), all).await.expect("nothing waits as a whole");
     let waiting: BTreeMap<_, _> = before.iter().map(|name| (name, sealed(name))).collect();
     let sandbox = server.ready().await;
     let number = server.run(&sandbox, "echo $$").await.1;
@@ -168,7 +168,7 @@ async fn what_was_killed_while_it_waited_is_missed_by_nobody() {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(Duration::from_secs(20), cleared).await.expect("what was killed is not cleared away");
+    timeout(Duration::from_mins(1), cleared).await.expect("what was killed is not cleared away");
     assert_eq!(groups(&before), [""; 0].map(PathBuf::from));
     for round in 0..3 {
         let sandbox = server.ready().await;

@@ -22,14 +22,14 @@ fn a_command_is_killed_at_the_end_of_its_time_and_only_then() {
         at_most: Some(Duration::from_millis(at_most)),
         ..shell(exec, code)
     };
-    let slow = limited("slow", "trap '' TERM; echo begun; (sleep 1000 & sleep 1000)", 300);
+    let slow = limited("slow", "trap '' TERM; echo begun; (sleep 1000 & sleep 1000)", 2000);
     daemon.ask(&Ask::Start(Box::new(slow)));
     let End::TimedOut { written, .. } = daemon.end("slow") else { panic!() };
     assert_eq!(written.stdout.end, 6);
     daemon.ask(&Ask::Start(Box::new(limited("fast", "exit 3", 60_000))));
     assert_eq!(exit_of(&daemon.end("fast")), Exit::Code(3));
     // A daemon need not be there.
-    daemon.ask(&Ask::Start(Box::new(limited("alone", "echo begun; sleep 1000", 300))));
+    daemon.ask(&Ask::Start(Box::new(limited("alone", "echo begun; sleep 1000", 2000))));
     daemon.written("alone", 6);
     drop(daemon);
     let (mut daemon, known) = Daemon::greet(&supervisor);

@@ -32,7 +32,7 @@ use rustix::{
 use tempfile::TempDir;
 
 /// Nothing here takes this long unless it is broken.
-const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
+const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 /// An agent that is confined to a folder, beside which there is another.
 struct Agent {

@@ -35,7 +35,7 @@ const FAMILY: Run<'_> = Run {
     ..SHELL
 };
 
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_mins(1);
 
 /// Long enough for a program that runs to write many times, also on a slow machine.
 const MOMENT: Duration = Duration::from_millis(200);

@@ -1,40 +1,25 @@
 //! A server that is killed at one of its system calls.
 
-use std::{
-    io::{BufRead as _, BufReader},
-    process::{Child, Command, Stdio},
-};
-
-use super::ground::{Ground, is_root};
+use super::ground::{Ground, Strace, is_root};
 
 /// Calls by which the server changes something that outlives it.
 const CALLS: &str = "write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,mkdirat,unlinkat,\
                      fchown,fchownat,mount,move_mount,clone,clone3,sendmsg";
 
 /// Somebody who kills a process at its n-th call of those.
-struct Killer(Child);
+struct Killer(Strace);
 
 impl Killer {
     fn watch(process: u32, time: u32) -> Self {
-        let mut strace = Command::new("strace")
-            .args(["-f", "-o", "/dev/null", "-e", &format!("trace={CALLS}")])
-            .args(["-e", &format!("inject={CALLS}:signal=KILL:when={time}")])
-            .args(["-p", &process.to_string()])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut told = BufReader::new(strace.stderr.take().unwrap()).lines();
-        let line = told.next().unwrap().unwrap();
-        assert!(line.contains("attached"), "{line}");
-        Self(strace)
+        Self(Strace::inject(process, CALLS, &format!("signal=KILL:when={time}")))
     }
 }
 
 impl Drop for Killer {
     fn drop(&mut self) {
         // Not asked to let go: it would wait for a leader of threads that it has not seen end.
-        self.0.kill().unwrap();
-        let _ = self.0.wait();
+        self.0.child.kill().unwrap();
+        let _ = self.0.child.wait();
     }
 }
 

@@ -2,9 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -12,7 +10,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::ground::{Ground, is_root, must};
+use super::ground::{Ground, Strace, is_root, must};
 use crate::command::{ringfence, signal};
 
 /// A command that writes numbers for some seconds, and its output.
@@ -50,7 +48,7 @@ fn f15_on_a_full_disk_new_work_is_refused_and_the_same_server_goes_on_when_there
     let exec = ground.detach("demo", NUMBERS);
     // The first line takes the room that all of them need.
     let begun = "until [ -s \"$0\"/sandboxes/*/out/\"$1\".stdout.log ]; do sleep 0.02; done";
-    must(Command::new("timeout").args(["10", "sh", "-c", begun]).arg(&ground.data).arg(&exec));
+    must(Command::new("timeout").args(["60", "sh", "-c", begun]).arg(&ground.data).arg(&exec));
     let daemon = ground.daemon();
     let balloon = ground.data.join("balloon");
     fill(&balloon);
@@ -93,7 +91,8 @@ fn f15_output_that_a_full_disk_did_not_take_is_told_in_bytes() {
     let mut ground = Ground::with_disk(96);
     ground.start();
     ground.create("demo");
-    let exec = ground.detach("demo", "sleep 2; head -c 20000000 /dev/zero");
+    // By then the disk is full.
+    let exec = ground.detach("demo", "sleep 10; head -c 20000000 /dev/zero");
     fill(&ground.data.join("balloon"));
     let kept = ground.ask(&["logs", &exec, "--follow"]).out.len();
     let end = ground.events("demo").pop().unwrap();
@@ -105,28 +104,18 @@ fn f15_output_that_a_full_disk_did_not_take_is_told_in_bytes() {
 }
 
 /// Changes what system calls of the daemon come to, until it is dropped.
-struct Injection(Child);
+struct Injection(Strace);
 
 impl Injection {
     fn begin(ground: &Ground, what: &str) -> Self {
-        let mut strace = Command::new("strace")
-            .args(["-f", "-o", "/dev/null", "-e", "trace=fsync,fdatasync"])
-            .args(["-e", &format!("inject=fsync,fdatasync:{what}")])
-            .args(["-p", &ground.daemon().to_string()])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut told = BufReader::new(strace.stderr.take().unwrap()).lines();
-        let line = told.next().unwrap().unwrap();
-        assert!(line.contains("attached"), "{line}");
-        Self(strace)
+        Self(Strace::inject(ground.daemon(), "fsync,fdatasync", what))
     }
 }
 
 impl Drop for Injection {
     fn drop(&mut self) {
-        signal(self.0.id(), "INT");
-        let _ = self.0.wait();
+        signal(self.0.child.id(), "INT");
+        let _ = self.0.child.wait();
     }
 }
 
@@ -175,7 +164,7 @@ fn f19_a_slow_disk_holds_up_only_those_who_wait_for_it() {
     let mut ground = Ground::new();
     ground.start();
     ground.create("demo");
-    let injection = Injection::begin(&ground, "delay_enter=700000");
+    let injection = Injection::begin(&ground, "delay_enter=2000000");
     let mut waiting: Vec<Child> = (0..4)
         .map(|number| {
             let name = format!("slow-{number}");
@@ -183,15 +172,13 @@ fn f19_a_slow_disk_holds_up_only_those_who_wait_for_it() {
             ground.command(&arguments).stdout(Stdio::null()).spawn().unwrap()
         })
         .collect();
-    let mut longest = Duration::ZERO;
     let mut asked = 0;
     while waiting.iter_mut().any(|child| child.try_wait().unwrap().is_none()) {
-        let begin = Instant::now();
         assert_eq!(ground.get("/healthz").0, 200);
         asked += 1;
-        longest = longest.max(begin.elapsed());
     }
-    assert!(asked > 3 && longest < Duration::from_millis(500), "{asked}: {longest:?}");
+    // Whoever waited for the disk as well would have had one answer for each of its writes.
+    assert!(asked > 2 * waiting.len(), "{asked}");
     for mut child in waiting {
         assert!(child.wait().unwrap().success());
     }

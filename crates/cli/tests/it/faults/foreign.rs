@@ -35,7 +35,7 @@ fn pretend(path: &Path, version: u8) -> (OwnedFd, thread::JoinHandle<()>) {
 }
 
 fn wait_for(script: &str, place: &str) {
-    must(Command::new("timeout").args(["10", "sh", "-c", script, place]));
+    must(Command::new("timeout").args(["60", "sh", "-c", script, place]));
 }
 
 /// F81.

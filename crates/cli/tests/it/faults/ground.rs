@@ -5,7 +5,7 @@ use std::{
     io::{BufRead as _, BufReader, Read as _},
     net::TcpStream,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStderr, Command, Stdio},
 };
 
 use rustix::{
@@ -286,6 +286,30 @@ impl Drop for Ground {
             let _ = Command::new("umount").arg("--lazy").arg(&self.data).status();
         }
         assert!(removed.is_ok() || std::thread::panicking(), "{removed:?}");
+    }
+}
+
+/// Somebody who changes what system calls of a process come to.
+pub(crate) struct Strace {
+    pub(crate) child: Child,
+    /// It tells of every thread that begins, and would end if nobody could hear that.
+    _told: BufReader<ChildStderr>,
+}
+
+impl Strace {
+    pub(crate) fn inject(process: u32, calls: &str, what: &str) -> Self {
+        let mut child = Command::new("strace")
+            .args(["-f", "-o", "/dev/null", "-e", &format!("trace={calls}")])
+            .args(["-e", &format!("inject={calls}:{what}")])
+            .args(["-p", &process.to_string()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut told = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        told.read_line(&mut line).unwrap();
+        assert!(line.contains("attached"), "{line}");
+        Self { child, _told: told }
     }
 }
 

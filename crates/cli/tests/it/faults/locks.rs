@@ -27,7 +27,7 @@ fn f22_a_second_server_waits_a_while_for_the_first_and_is_refused() {
     assert_eq!(second.status.code(), Some(125), "{said}");
     assert!(said.contains("waiting for the ringfence process that has"), "{said}");
     assert!(said.contains("is in use by another ringfence process"), "{said}");
-    assert!((Duration::from_secs(4)..Duration::from_secs(9)).contains(&took), "{took:?}");
+    assert!(took >= Duration::from_secs(4), "{took:?}");
     assert_eq!(ground.shell("demo", "echo here").out, "here\n");
 }
 

@@ -90,7 +90,7 @@ fn f11_a_daemon_that_stood_still_tells_what_happened_meanwhile() {
     let daemon = open_process(ground.daemon());
     pidfd_send_signal(&daemon, Signal::STOP).unwrap();
     let log = ground.only_sandbox().join(format!("out/{exec}.stdout.log"));
-    super::ground::must(std::process::Command::new("timeout").args(["20", "sh", "-c"]).args([
+    super::ground::must(std::process::Command::new("timeout").args(["60", "sh", "-c"]).args([
         "until [ \"$(tail -n 1 \"$0\")\" = 50 ]; do sleep 0.05; done",
         log.to_str().unwrap(),
     ]));

@@ -49,7 +49,8 @@ fn f13_of_a_torn_journal_only_what_is_whole_is_believed() {
     let (mut folders, mut execs) = (Vec::new(), Vec::new());
     for sandbox in ["whole", "torn"] {
         ground.create(sandbox);
-        let exec = ground.detach(sandbox, "sleep 3; exit 7");
+        // By then the server is killed.
+        let exec = ground.detach(sandbox, "sleep 10; exit 7");
         // Its folder is there when it has run once.
         ground.shell(sandbox, "true");
         folders.push(folder_of(&ground, &exec));
@@ -78,7 +79,7 @@ fn wait_for_record(journal: &Path) {
     let before = length();
     let mut watch = Command::new("timeout");
     watch
-        .args(["10", "sh", "-c"])
+        .args(["60", "sh", "-c"])
         .arg("until [ $(stat -c %s \"$0\") -gt \"$1\" ]; do sleep 0.05; done");
     must(watch.arg(journal).arg(before.to_string()));
 }
@@ -113,7 +114,7 @@ fn f14_a_damaged_record_is_told_and_neither_guessed_nor_ended() {
     assert_eq!(refused.code, Some(125), "{refused:?}");
     let log = folder.join(format!("out/{exec}.stdout.log"));
     let before = fs::metadata(&log).unwrap().len();
-    must(Command::new("timeout").args(["10", "sh", "-c"]).args([
+    must(Command::new("timeout").args(["60", "sh", "-c"]).args([
         "until [ $(stat -c %s \"$0\") -gt \"$1\" ]; do sleep 0.05; done",
         log.to_str().unwrap(),
         &before.to_string(),
@@ -143,7 +144,7 @@ fn f30_after_the_machine_was_started_anew_no_process_is_taken_for_an_old_one() {
     let failed = "until \"$0\" ps --json | grep -q FAILED; do sleep 0.05; done";
     let asking = ground.command(&[]);
     let mut wait = Command::new("timeout");
-    wait.args(["10", "sh", "-c", failed]).arg(asking.get_program());
+    wait.args(["60", "sh", "-c", failed]).arg(asking.get_program());
     wait.envs(asking.get_envs().filter_map(|(name, value)| Some((name, value?))));
     must(&mut wait);
     let events = ground.events("demo");
@@ -199,7 +200,7 @@ fn f24_a_sandbox_that_lives_and_is_in_no_record_goes_with_all_that_it_has() {
         find /sys/fs/cgroup -name \"*$0*\" 2>/dev/null | grep -q .";
     let look = |script: &str| {
         let mut look = Command::new("timeout");
-        look.args(["5", "sh", "-c", script]).arg(name(&sandbox));
+        look.args(["60", "sh", "-c", script]).arg(name(&sandbox));
         look
     };
     must(&mut look(anything));

@@ -1,6 +1,6 @@
 //! Rights that a text shows by itself: to one file, or to one port.
 
-use std::{num::NonZeroU16, sync::Arc};
+use std::num::NonZeroU16;
 
 use model::{
     actor::{Actor, ActorKind},
@@ -11,12 +11,11 @@ use model::{
     units::Timestamp,
 };
 
-use super::{Access, Plane, Proof, Refusal, Right, denied};
+use super::{Access, Plane, Proof, Refusal, Shown, denied};
 use crate::{
     audit,
     auth::Caller,
     clock, guesses,
-    http::request,
     tokens::{Tokens, link::Download, masters::KeyAge},
 };
 
@@ -88,16 +87,12 @@ impl Plane {
             let entry = Entry { key: Some(LINK.to_owned()), tenant: giver, ..entry };
             self.audit.note(denied(entry, refusal));
         })?;
-        Ok(Access(Arc::new(Right {
-            sandboxes: self.sandboxes.clone(),
-            audit: self.audit.clone(),
-            request: request::id(),
-            sandbox: sandbox.clone(),
-            tenant,
+        let shown = Shown {
             actor: Actor { kind: ActorKind::Human, id: LINK.to_owned() },
             capabilities: [capability].into_iter().collect(),
             reach: Reach::Everywhere,
             proof: Proof::Link(Box::new(link)),
-        })))
+        };
+        Ok(self.let_in(sandbox, tenant, shown))
     }
 }

@@ -67,7 +67,7 @@ async fn service(
         object: Some(format!("port {port}")),
         ..audit::by(&caller, Action::LinkMint)
     };
-    app.audit.refusal(&entry, may(&caller, Capability::Ports))?;
+    app.audit.refusal(&entry, caller.as_holder().gives(Capability::Ports))?;
     // To the second, as it is signed.
     let until = whole(clock::timestamp().plus(Duration::from_secs(seconds)));
     app.audit.record(granting(entry, &caller, Capability::Ports, until)).await?;
@@ -115,7 +115,7 @@ async fn download(
         object: Some("a file".to_owned()),
         ..audit::by(&caller, Action::LinkMint)
     };
-    app.audit.refusal(&entry, may(&caller, Capability::FsRead))?;
+    app.audit.refusal(&entry, caller.as_holder().gives(Capability::FsRead))?;
     let too_long = || wrong("path", "it is too long for a URL");
     let token = tokens.sign_download(&sandbox, &link).ok_or_else(too_long)?;
     let until = link.until.map(|until| Timestamp::from_millis(until.saturating_mul(1000)));
@@ -172,16 +172,6 @@ fn is_media_type(kind: &str) -> bool {
 fn tokens(app: &App) -> Result<&Tokens, ApiError> {
     let missing = || ApiError::new(ErrorCode::NotFound, "this server keeps no sandboxes");
     app.tokens.as_ref().ok_or_else(missing)
-}
-
-/// Refuses to give out what the key itself has not.
-fn may(caller: &Caller, needed: Capability) -> Result<(), ApiError> {
-    let kind = caller.actor().kind;
-    if caller.policy().bound(caller.role(), kind, kind).allows(needed) {
-        return Ok(());
-    }
-    let message = format!("this takes the capability {needed}, which the key has not");
-    Err(ApiError::new(ErrorCode::CapabilityDenied, message))
 }
 
 fn whole(time: Timestamp) -> Timestamp {

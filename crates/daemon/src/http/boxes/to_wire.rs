@@ -66,14 +66,14 @@ fn run_config(run: &RunAs) -> RunConfig {
 }
 
 pub(super) fn status(sandbox: &Sandbox) -> BoxStatus {
-    let failure = sandbox.life.failure.as_ref().map(|failure| failure.message.clone());
-    let (status, status_message) = match sandbox.life.phase.standing() {
-        Standing::Pending => ("provisioning", None),
-        Standing::Ready => ("ready", None),
-        Standing::Stopped => ("stopped", None),
-        Standing::Deleting | Standing::Deleted => ("deleting", None),
-        Standing::Failed => ("failed", failure),
+    let status = match sandbox.life.phase.standing() {
+        Standing::Pending => "provisioning",
+        Standing::Ready => "ready",
+        Standing::Stopped => "stopped",
+        Standing::Deleting | Standing::Deleted => "deleting",
+        Standing::Failed => "failed",
     };
+    let status_message = sandbox.life.broken_by().map(|failure| failure.message.clone());
     BoxStatus { status, status_message }
 }
 
@@ -104,7 +104,7 @@ pub(super) fn phases(status: Option<&str>) -> Phases {
     let is_listed = |phase: &Phase| {
         let standing = phase.standing();
         match status {
-            None => !matches!(standing, Standing::Deleting | Standing::Deleted),
+            None => !phase.is_deleted(),
             Some("provisioning") => standing == Standing::Pending,
             Some("ready") => standing == Standing::Ready,
             Some("stopped") => standing == Standing::Stopped,

@@ -47,6 +47,7 @@ impl Names {
             SessionError::Refused(Refusal::Conflict) | SessionError::OtherImage => {
                 or(ErrorCode::SessionConflict, ErrorCode::BindingConflict)
             }
+            SessionError::OutOfReach(_) => Some(ErrorCode::Forbidden),
             SessionError::Starting => Some(ErrorCode::SandboxStarting),
             SessionError::KeyReused => Some(ErrorCode::IdempotencyKeyReused),
             SessionError::KeyInFlight => Some(ErrorCode::IdempotencyInFlight),

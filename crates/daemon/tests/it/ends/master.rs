@@ -9,7 +9,7 @@ use crate::{
     events::Events,
     exec::{Ground, Wire},
     sessions,
-    support::Answer,
+    support::{self, Answer},
 };
 
 const ROTATE: &str = "/v1/admin/master-key/rotate";
@@ -75,7 +75,7 @@ async fn the_key_of_the_server_is_changed_by_its_own_admins_alone() {
     let daemon = ground.daemon();
     let ada = (ActorKind::Human, "ada");
     let asked = async |tenant: &str, role: Role| -> Answer {
-        let key = sessions::key(daemon, tenant, role, ada).await;
+        let key = support::key(daemon, tenant, role, ada).await;
         sessions::post_as(daemon, &key, ROTATE, &json!({})).await
     };
     let forbidden = (403, "FORBIDDEN".to_owned());

@@ -20,7 +20,7 @@ use tokio::{
 use crate::sandboxed::Sandboxed;
 
 /// Longer than anything takes that works.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(super) struct Ground {
     pub(super) sandboxed: Sandboxed,

@@ -10,8 +10,8 @@ use store::keys::Role;
 use super::{ask, call, message, refused, send};
 use crate::{
     sandboxed::Sandboxed,
-    sessions::{ensure, key, text},
-    support::Daemon,
+    sessions::{ensure, text},
+    support::{Daemon, key},
 };
 
 type Headers<'a> = &'a [(&'a str, &'a str)];

@@ -36,7 +36,7 @@ use tokio::{
 use crate::{
     sandboxed::Sandboxed,
     sessions,
-    support::{Daemon, PATIENCE},
+    support::{self, Daemon, PATIENCE},
     tokens::claims,
 };
 
@@ -198,10 +198,10 @@ impl Stage {
         let kept = sessions::post_as(daemon, &daemon.key, "/v2/sandboxes/snapshots", &kept).await;
         assert_eq!(kept.status, 201, "{}", kept.body);
         let ada = (ActorKind::Human, "ada");
-        let stranger = sessions::key(daemon, "elsewhere", Role::Admin, ada).await;
+        let stranger = support::key(daemon, "elsewhere", Role::Admin, ada).await;
         let ask = json!({"thread_id": "t-1", "mode": "ensure", "image": "host"});
         let theirs = sessions::post_as(daemon, &stranger, sessions::SESSIONS, &ask).await.json();
-        let user = sessions::key(daemon, "default", Role::User, ada).await;
+        let user = support::key(daemon, "default", Role::User, ada).await;
         let (revoked, id) = key(daemon).await;
         daemon.keyring.revoke(store::keys::KeyId(id)).await.unwrap();
         let (_, spare) = key(daemon).await;

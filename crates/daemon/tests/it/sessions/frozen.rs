@@ -12,10 +12,9 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use store::keys::Role;
 
-use super::key;
 use crate::{
     sandboxed::Sandboxed,
-    support::{Answer, settings},
+    support::{Answer, key, settings},
 };
 
 /// Every file, and what it holds.

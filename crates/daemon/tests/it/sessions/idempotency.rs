@@ -5,10 +5,10 @@ use model::actor::ActorKind;
 use serde_json::{Value, json};
 use store::keys::Role;
 
-use super::{SESSIONS, ask, key, text};
+use super::{SESSIONS, ask, text};
 use crate::{
     sandboxed::Sandboxed,
-    support::{Answer, Daemon},
+    support::{Answer, Daemon, key},
 };
 
 async fn send(daemon: &Daemon, caller: &str, name: &str, body: &Value) -> Answer {

@@ -33,7 +33,7 @@ pub(super) fn wanted(id: &str) -> Acquire {
         hint: None,
         quotas: Quotas::default(),
         created_by: "key_1".to_owned(),
-        wait: Duration::from_secs(20),
+        wait: Duration::from_mins(1),
         key: None,
         records: Records::none(),
     }

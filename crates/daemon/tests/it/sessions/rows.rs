@@ -4,10 +4,10 @@ use model::actor::ActorKind;
 use serde_json::{Value, json};
 use store::keys::Role;
 
-use super::{SESSIONS, ask, ensure, key, post, post_as, text};
+use super::{SESSIONS, ask, ensure, post, post_as, text};
 use crate::{
     sandboxed::Sandboxed,
-    support::{Answer, Daemon, raw},
+    support::{Answer, Daemon, key, raw},
 };
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");

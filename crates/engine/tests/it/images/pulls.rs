@@ -12,6 +12,7 @@ use engine::images::{ImageError, Listener, Part, Settings};
 use harness::{
     imaging::{Built, build, small_system},
     packing::{Item, directory, file, item},
+    ports::Port,
     registry::{Fake, Real, honest},
 };
 use images::digest::Digest;
@@ -167,7 +168,7 @@ impl Stuck {
     }
 
     async fn reached(&mut self) {
-        let reached = tokio::time::timeout(Duration::from_secs(20), self.reached.recv());
+        let reached = tokio::time::timeout(Duration::from_mins(1), self.reached.recv());
         reached.await.expect("the layer is asked for").unwrap();
     }
 }
@@ -215,7 +216,7 @@ async fn a_pull_that_nobody_wants_any_more_is_stopped_and_leaves_nothing() {
     // The answer comes after the worker was told to stop.
     assert_eq!(bench.images.list().await.unwrap(), []);
     stuck.go_on.store(true, Ordering::SeqCst);
-    let soon = tokio::time::timeout(Duration::from_secs(20), bench.pull(&name));
+    let soon = tokio::time::timeout(Duration::from_mins(1), bench.pull(&name));
     let pulled = soon.await.expect("nobody holds what the stopped pull held").unwrap();
     assert_eq!(pulled.id, Digest::of(&built.config));
     drop(pulled);
@@ -227,9 +228,8 @@ async fn a_pull_that_nobody_wants_any_more_is_stopped_and_leaves_nothing() {
 #[tokio::test]
 async fn a_registry_that_cannot_be_reached_is_told_as_something_that_may_pass() {
     let bench = Bench::new().await;
-    // Nobody listens on a port that was free a moment ago.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let error = bench.get(&format!("{free}/a")).await.unwrap_err();
+    let silent = Port::take();
+    let error = bench.get(&format!("127.0.0.1:{}/a", silent.number)).await.unwrap_err();
     assert!(matches!(error, ImageError::Unreachable { .. }) && error.is_retryable(), "{error}");
     bench.end();
 }
@@ -249,7 +249,8 @@ async fn a_name_of_the_machines_own_hosts_file_is_found_by_the_worker() {
 
 #[tokio::test]
 async fn a_worker_that_nobody_needs_is_let_go() {
-    let idle = Duration::from_millis(10);
+    // It has to be seen before it goes.
+    let idle = Duration::from_secs(2);
     let bench = Bench::with(Settings { idle, ..Settings::default() }).await;
     assert_eq!(bench.images.list().await.unwrap(), []);
     let first = bench.worker().expect("it is there for a moment");
@@ -258,7 +259,7 @@ async fn a_worker_that_nobody_needs_is_let_go() {
     if let Ok(process) = rustix::process::pidfd_open(first, flags) {
         let end = tokio::task::spawn_blocking(move || {
             let mut fds = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
-            let late = rustix::time::Timespec { tv_sec: 20, tv_nsec: 0 };
+            let late = rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 };
             rustix::event::poll(&mut fds, Some(&late))
         });
         assert_eq!(end.await.unwrap(), Ok(1));

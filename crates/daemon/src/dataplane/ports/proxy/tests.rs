@@ -12,14 +12,10 @@ use tokio::{
 use super::*;
 use crate::dataplane::ports::{body::cut_at, headers::Page};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn passage() -> Passage {
-    let timing = Timing {
-        answer_within: Duration::from_secs(5),
-        silence: Duration::from_secs(5),
-        quiet: Duration::from_secs(5),
-    };
+    let timing = Timing { answer_within: PATIENCE, silence: PATIENCE, quiet: PATIENCE };
     Passage {
         asker: Asker { peer: None, scheme: "http", host: None, page: Page::Other },
         places: Places::new("/p".to_owned(), 80, "/"),
