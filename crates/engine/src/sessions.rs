@@ -19,7 +19,7 @@ use std::{
 };
 
 use model::{
-    holder::Holder,
+    holder::{Holder, OutOfReach},
     ids::{SandboxId, SessionId, Tenant},
     lease::Terms,
     life::Phase,
@@ -168,6 +168,15 @@ impl Sessions {
             Which::Id(_) => None,
         };
         Ok(holder.reaches_last(asked, last.as_ref())?)
+    }
+
+    /// Decides whether the holder of a key of its tenant reaches a sandbox: one that a session has he does by its
+    /// scope, whichever door he comes by. Any other is of the tenant as a whole.
+    pub fn reach_sandbox(&self, sandbox: &SandboxId, holder: Holder<'_>) -> Result<(), OutOfReach> {
+        if holder.reaches_all() {
+            return Ok(());
+        }
+        holder.reaches_last(None, self.holder(sandbox).as_ref())
     }
 
     /// Returns a session of this tenant.

@@ -515,6 +515,8 @@ impl Plane {
         if tenant.as_str() != caller.tenant() {
             return Err(Refusal::NotFound);
         }
+        let reached = self.sessions.reach_sandbox(sandbox, caller.as_holder());
+        reached.map_err(Refusal::OutOfReach)?;
         require(held, needed)?;
         Ok((sandbox, tenant))
     }

@@ -4,7 +4,7 @@ use std::{borrow::Cow, time::Duration};
 
 use api::{errors::ErrorCode, sessions::Coordinates};
 use engine::sandboxes::SandboxError;
-use model::{capability::Capability, token::TokenRefusal};
+use model::{capability::Capability, holder::OutOfReach, token::TokenRefusal};
 
 use super::errors;
 use crate::{auth, http::problem::ApiError};
@@ -23,6 +23,8 @@ pub enum Refusal {
     /// A good token for a sandbox that was replaced by another, which is here if it is known.
     Superseded(Option<Box<Coordinates>>),
     Denied(Capability),
+    /// A good key, from which the operator keeps the scope that the sandbox is of.
+    OutOfReach(OutOfReach),
     /// Too many requests with the key: wait so long.
     TooFast(Duration),
     /// Nobody has such a sandbox, or somebody else has.
@@ -49,6 +51,7 @@ impl Refusal {
             Self::Expired => ErrorCode::TokenExpired,
             Self::Superseded(_) => ErrorCode::BindingSuperseded,
             Self::Denied(_) => ErrorCode::CapabilityDenied,
+            Self::OutOfReach(_) => ErrorCode::Forbidden,
             Self::TooFast(_) => ErrorCode::RateLimited,
             Self::NotFound => ErrorCode::NotFound,
             Self::Unclear(error) => errors::code(error),
@@ -72,6 +75,7 @@ impl Refusal {
             Self::Denied(capability) => {
                 format!("{capability} is not granted; ask for a token with it").into()
             }
+            Self::OutOfReach(out) => out.to_string().into(),
             Self::TooFast(_) => "too many requests with this key; wait".into(),
             Self::NotFound => "there is no such sandbox".into(),
             Self::Unclear(_) => "whose sandbox this is cannot be told now; try again".into(),
@@ -87,6 +91,7 @@ impl Refusal {
             Self::Expired => "expired".into(),
             Self::Superseded(_) => "of a sandbox that was replaced".into(),
             Self::Denied(capability) => format!("without {capability}").into(),
+            Self::OutOfReach(_) => "out of reach".into(),
             Self::TooFast(_) => "too fast".into(),
             Self::NotFound => "no such sandbox".into(),
             Self::Unclear(_) => "cannot be told".into(),
@@ -97,7 +102,7 @@ impl Refusal {
     pub fn close_code(&self) -> u16 {
         match self {
             Self::Missing | Self::Invalid | Self::Expired => 4401,
-            Self::OtherSandbox | Self::Denied(_) => 4403,
+            Self::OtherSandbox | Self::Denied(_) | Self::OutOfReach(_) => 4403,
             Self::TooFast(_) => 4429,
             Self::NotFound => 4404,
             Self::Superseded(_) => 4409,

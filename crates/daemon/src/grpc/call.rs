@@ -203,6 +203,11 @@ impl Grpc {
                     let message = "too many requests with this key; wait";
                     status(Reason::ResourceExhausted, message, &[])
                 })?;
+                if !caller.as_holder().reaches_all() {
+                    let message = "the key reaches some scopes of its tenant only, and what is here is of \
+                                   the whole tenant: use sessions";
+                    return Err(status(Reason::PermissionDenied, message, &[]));
+                }
                 let tenant = caller.tenant().parse();
                 let tenant = tenant.map_err(|_bad_name| refuse("the key belongs to no tenant"))?;
                 let origin = Origin { home: None, host_paths: self.host_paths.clone() };

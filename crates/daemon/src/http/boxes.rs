@@ -23,9 +23,11 @@ use axum::{
 use engine::{
     images::ImageError,
     sandboxes::{SandboxError, Sandboxes, Terms},
+    sessions::Sessions,
 };
 use model::{
     audit::{Action, Entry},
+    holder::OutOfReach,
     ids::Tenant,
     life::EndCause,
     sandbox::Sandbox,
@@ -88,19 +90,31 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 /// A caller and the sandboxes of its tenant.
 struct Mine {
     sandboxes: Sandboxes,
+    sessions: Option<Sessions>,
     tenant: Tenant,
+    caller: Caller,
 }
 
 impl Mine {
     fn of(app: &App, caller: &Caller) -> Result<Self, ApiError> {
         let missing = || ApiError::new(ErrorCode::NotFound, "this server keeps no sandboxes");
         let tenant = caller.tenant().parse().map_err(|_name| missing())?;
-        Ok(Self { sandboxes: app.sandboxes.clone().ok_or_else(missing)?, tenant })
+        let sandboxes = app.sandboxes.clone().ok_or_else(missing)?;
+        Ok(Self { sandboxes, sessions: app.sessions.clone(), tenant, caller: caller.clone() })
     }
 
     /// Returns a sandbox that was not deleted.
     async fn find(&self, name: &str) -> Result<Sandbox, ApiError> {
-        Ok(self.sandboxes.undeleted(&self.tenant, name).await?)
+        let found = self.sandboxes.undeleted(&self.tenant, name).await?;
+        self.reach(&found)?;
+        Ok(found)
+    }
+
+    fn reach(&self, sandbox: &Sandbox) -> Result<(), OutOfReach> {
+        match &self.sessions {
+            Some(sessions) => sessions.reach_sandbox(&sandbox.id, self.caller.as_holder()),
+            None => Ok(()),
+        }
     }
 
     /// Returns the entry of something that is done to a sandbox which was not deleted.
@@ -195,10 +209,10 @@ async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Result<Json<B
     let keeps = mine.sandboxes.keeps_stopped();
     let (sandboxes, query) = (&mine.sandboxes, &wanted.query);
     let found = sandboxes.select(&mine.tenant, phases, query, |it| to_wire::row(it, keeps)).await?;
-    let shown = found.items.iter();
+    let shown = found.items.iter().filter(|sandbox| mine.reach(sandbox).is_ok());
     let sandboxes: Vec<SandboxBox> =
         shown.map(|sandbox| to_wire::shown(sandbox, &app.base_url, keeps)).collect();
-    let (next_cursor, offset) = wanted.next(found.next.as_ref(), sandboxes.len());
+    let (next_cursor, offset) = wanted.next(found.next.as_ref(), found.items.len());
     Ok(Json(BoxList { items: sandboxes.clone(), sandboxes, next_cursor, offset }))
 }
 

@@ -62,7 +62,8 @@ pub(super) fn routes() -> Routes {
             "scope": "fs:ro",
         }))
         .answers::<ExchangedToken>(200, "The token.")
-        .refuses(&OURS);
+        .refuses(&OURS)
+        .refuses(&[ErrorCode::Forbidden]);
     let looked = Doc::new(Tag::OAuth, "Tells what a token of the key's tenant is worth now")
         .takes_form::<NameToken>(&json!({"token": "TOKEN"}))
         .answers::<Introspection>(200, "What it says; of one that is worth nothing, that alone.")

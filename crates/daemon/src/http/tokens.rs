@@ -11,7 +11,7 @@ use axum::{Json, extract::State, http::StatusCode};
 use model::{
     audit::{Action, Entry},
     capability::{Asked, CapabilityError},
-    holder::Lacks,
+    holder::{Lacks, OutOfReach},
     ids::{SandboxId, Tenant},
     policy::TtlError,
     reach::{Reach, ReachError},
@@ -193,7 +193,7 @@ pub(super) async fn introspect(
     }
 }
 
-/// Returns a sandbox of the caller's tenant that has not come to its end.
+/// Returns a sandbox of the caller's tenant that has not come to its end, and that he reaches.
 pub(super) async fn find(
     app: &App,
     caller: &Caller,
@@ -201,6 +201,7 @@ pub(super) async fn find(
 ) -> Result<(Plane, SandboxId), ApiError> {
     let plane = app.plane().ok_or_else(no_sandbox)?;
     let sandbox = plane.sandboxes.unended(&tenant_of(caller)?, name).await?.id;
+    plane.sessions.reach_sandbox(&sandbox, caller.as_holder())?;
     Ok((plane, sandbox))
 }
 
@@ -216,6 +217,12 @@ fn no_sandbox() -> ApiError {
 impl From<CapabilityError> for ApiError {
     fn from(error: CapabilityError) -> Self {
         Self::new(ErrorCode::InvalidRequest, error.to_string())
+    }
+}
+
+impl From<OutOfReach> for ApiError {
+    fn from(error: OutOfReach) -> Self {
+        Self::new(ErrorCode::Forbidden, error.to_string())
     }
 }
 

@@ -96,6 +96,17 @@ impl Opens {
             Self::Sandbox { credentials: Credentials::Link, .. } => {
                 &[Unauthenticated, NotFound, RateLimited, InternalError, Unavailable]
             }
+            Self::Sandbox { credentials: Credentials::TokenOrKey, .. } => &[
+                Unauthenticated,
+                TokenExpired,
+                CapabilityDenied,
+                Forbidden,
+                NotFound,
+                BindingSuperseded,
+                RateLimited,
+                InternalError,
+                Unavailable,
+            ],
             Self::Sandbox { .. } => &[
                 Unauthenticated,
                 TokenExpired,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use api::agbox::v1;
 use daemon::dataplane::{self, routes::Credentials};
 use model::{
     actor::ActorKind,
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use store::keys::Role;
 
 use crate::{
+    oauth::exchange,
     peer::{Peer, cancel},
     sandboxed::Sandboxed,
     support::{Answer, Daemon, key, raw},
@@ -132,6 +134,58 @@ async fn sessions_are_under_the_policy_too() {
     assert_eq!(third.problem(), (429, "RATE_LIMITED".to_owned()));
     assert!(third.head.contains("retry-after: "), "{}", third.head);
     assert_eq!(ensure(&user, "mine-1").await.status, 200);
+}
+
+/// A scope that is kept from a key is kept from it at every door, not at that of sessions alone.
+#[tokio::test]
+async fn what_a_session_has_is_out_of_reach_of_other_keys_by_whatever_door() {
+    let own = Rule { capabilities: None, scopes: Scopes::Own };
+    let sandboxed = Sandboxed::start_under(Policy { user: own, ..Policy::default() }).await;
+    let daemon = sandboxed.daemon();
+    let ada = key(daemon, "default", Role::User, (ActorKind::Human, "ada")).await;
+    let eve = key(daemon, "default", Role::User, (ActorKind::Human, "eve")).await;
+    let body = json!({"thread_id": "hers", "mode": "ensure", "image": "host"});
+    let session = ask(daemon, &ada, "POST", "/v1/sandbox/sessions", &body).await.json();
+    let sandbox = session["sandbox"]["id"].as_str().unwrap();
+    let of_all = ask(daemon, &eve, "POST", BOXES, &named("of-all")).await;
+    assert_eq!(of_all.status, 201, "{}", of_all.body);
+
+    let rows = [
+        ("POST", format!("/dp/{sandbox}/execute"), json!({"command": "true"})),
+        ("GET", format!("{BOXES}/{sandbox}"), Value::Null),
+        ("GET", format!("{BOXES}/{sandbox}/status"), Value::Null),
+        ("POST", format!("{BOXES}/{sandbox}/stop"), json!({})),
+        ("POST", format!("{BOXES}/{sandbox}/service-url"), json!({"port": 80})),
+        ("POST", format!("{BOXES}/{sandbox}/download-url"), json!({"path": "/etc/passwd"})),
+        ("DELETE", format!("{BOXES}/{sandbox}"), Value::Null),
+    ];
+    for (method, path, body) in &rows {
+        let answer = ask(daemon, &eve, method, path, body).await;
+        assert_eq!(answer.status, 403, "{method} {path}: {}", answer.body);
+    }
+    let listed = async |key: &str| {
+        let list = ask(daemon, key, "GET", BOXES, &Value::Null).await.json();
+        let mut names: Vec<_> = list["sandboxes"].as_array().unwrap().clone();
+        names.retain(|it| it["id"] == sandbox);
+        names.len()
+    };
+    assert_eq!([listed(&eve).await, listed(&ada).await], [0, 1]);
+    let resource = format!("sandbox:{sandbox}");
+    let refused = exchange(daemon, &eve, &[("resource", &resource)]).await;
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    // What is there for whole tenants is not for who reaches a part of one.
+    let asked = v1::GetSandboxRequest { sandbox_id: sandbox.to_owned() };
+    let refused = sandboxed.remote(&eve).await.get_sandbox(asked).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+
+    // What nobody's session has is the tenant's, and what is hers she reaches by every door.
+    for (key, name) in [(&ada, "of-all"), (&ada, sandbox), (&eve, "of-all")] {
+        let answer = ask(daemon, key, "GET", &format!("{BOXES}/{name}"), &Value::Null).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+    assert_eq!(exchange(daemon, &ada, &[("resource", &resource)]).await.status, 200);
+    let (method, path, body) = &rows[0];
+    assert_eq!(ask(daemon, &ada, method, path, body).await.status, 200);
 }
 
 #[tokio::test]

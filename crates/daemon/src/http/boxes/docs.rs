@@ -19,7 +19,7 @@ use crate::{
 };
 
 fn doc(summary: &'static str) -> Doc {
-    Doc::new(Tag::LangSmith, summary).refuses(&SANDBOX)
+    Doc::new(Tag::LangSmith, summary).refuses(&SANDBOX).refuses(&[ErrorCode::Forbidden])
 }
 
 /// Says how a field is refused.
