@@ -25,6 +25,9 @@ class Terminal:
         self.process, self.terminal = pty.fork()
         if self.process == 0:
             os.chdir(folder)
+            # Whoever is started in the background ignores what keys of a terminal send, and so would all that it starts.
+            for key in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
+                signal.signal(key, signal.SIG_DFL)
             os.execvpe("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], environment)
         self.text = ""
         self.seen = 0
