@@ -14,7 +14,10 @@ def generic(path):
 for path in ("/proc/cmdline", "/proc/config.gz", "/proc/kallsyms", "/proc/interrupts", "/proc/keys", "/proc/key-users",
              "/proc/timer_list", "/proc/modules", "/proc/diskstats", "/proc/partitions", "/proc/kcore", "/proc/kmsg",
              "/proc/iomem", "/proc/ioports", "/proc/sys/kernel/random/boot_id", "/proc/slabinfo", "/proc/vmallocinfo",
-             "/proc/sched_debug", "/proc/kpagecount", "/proc/scsi/scsi", "/proc/bus/pci/devices", "/proc/acpi/wakeup"):
+             "/proc/sched_debug", "/proc/kpagecount", "/proc/scsi/scsi", "/proc/bus/pci/devices", "/proc/acpi/wakeup",
+             "/proc/vmstat", "/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io", "/proc/cgroups", "/proc/zoneinfo",
+             "/proc/buddyinfo", "/proc/softirqs", "/proc/schedstat", "/proc/locks", "/proc/devices", "/proc/misc", "/proc/tty/drivers",
+             "/proc/sys/fs/file-nr", "/proc/sys/fs/inode-nr", "/proc/sys/fs/dentry-state", "/proc/sys/kernel/pty/nr"):
     probe("X30", f"read {path}")(lambda path=path: generic(path))
 
 

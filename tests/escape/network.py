@@ -67,13 +67,26 @@ def _():
 
 @probe("X24", "bind a low port")
 def _():
+    # A sandbox has every port of its own network.
+    if fact("has_low_ports"):
+        socket.socket().bind(("127.0.0.1", 80))
+        raise Blocked("its own network's")
     expect_oserror(lambda: socket.socket().bind(("127.0.0.1", 80)), {errno.EACCES, errno.EPERM})
+
+
+for name, level, option in (("a filter", 1, 26), ("a program", 1, 50), ("a filter of a group", 1, 51),
+                            ("a program of a group", 1, 52), ("a flow label", 41, 32)):
+    probe("X24", f"give a socket {name}")(
+        lambda level=level, option=option: expect_oserror(
+            lambda: socket.socket(socket.AF_INET6).setsockopt(level, option, bytes(32)), {errno.EPERM}
+        )
+    )
 
 
 for name, request in {"promiscuous": 0x8914, "change the address": 0x8916, "change the MAC": 0x8924, "add a route": 0x890B}.items():
     probe("X24", name)(
         lambda request=request: expect_oserror(
-            lambda: fcntl.ioctl(socket.socket(), request, struct.pack("16sH14x32x", b"lo", 0x100)), {errno.EPERM}
+            lambda: fcntl.ioctl(socket.socket(), request, struct.pack("16sH14x32x", b"lo", 0x100)), {errno.EPERM, errno.ENOTTY}
         )
     )
 probe("X24", "SO_MARK")(

@@ -94,6 +94,16 @@ def _():
     raise Blocked("ignored")
 
 
+@probe("X20", "change the limits of PID 1")
+def _():
+    expect_oserror(lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (64, 64)), {errno.EPERM})
+
+
+@probe("X20", "become the user of the processes that serve a sandbox")
+def _():
+    expect_oserror(lambda: os.setuid(65535), {errno.EPERM})
+
+
 @probe("X20", "kill everybody")
 def _():
     child = subprocess.Popen(["sleep", "100"])

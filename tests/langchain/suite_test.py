@@ -20,6 +20,10 @@ class TestSandbox(SandboxIntegrationTests):
         os.environ["LANGSMITH_TRACING"] = "false"
         client = SandboxClient()
         box = client.create_sandbox()
+        # The machine has none, so it is the image's own.
+        assert not any(os.path.exists(f"{folder}/python") for folder in ("/usr/bin", "/usr/local/bin"))
+        assert box.run("command -v python").stdout == "/usr/local/bin/python\n"
+        assert box.run("id -u; pwd").stdout == "0\n/root\n"
         yield LangSmithSandbox(sandbox=box)
         client.delete_sandbox(box.name)
         # It is deleted once this was answered, and gone a little later.

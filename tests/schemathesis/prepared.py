@@ -87,6 +87,7 @@ def examples(server, key, used):
             {"path_parameters": {"thread_id": "refreshed"}, "body": {"current_token": refreshed["token"]}}],
         "DELETE /threads/{thread_id}/sandbox": [{"path_parameters": {"thread_id": deleted["thread_id"]}}],
         "POST /v1/admin/tokens": [{"body": {"sandbox": sandbox}}],
+        "POST /v1/tokens": [{"body": {"sandbox": sandbox}}],
         "POST /v1/admin/tokens/revoke": [{"body": {"sandbox": sandbox, "jti": minted["jti"]}}],
     }
     for number, prefix in enumerate(("/v2", "/api/v2")):

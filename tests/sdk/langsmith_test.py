@@ -17,7 +17,7 @@ from langsmith.sandbox._exceptions import (
 from server import Server
 
 GIB = 2**30
-SERVER = "python3 -m http.server 8000 --bind 127.0.0.1 --directory /home/agbox"
+SERVER = "python3 -m http.server 8000 --bind 127.0.0.1 --directory /root"
 
 
 class LangsmithTest(unittest.TestCase):
@@ -215,12 +215,12 @@ class LangsmithTest(unittest.TestCase):
 
         made = ask("POST", "/templates", {"name": "python", "image": "host", "cpu": "500m", "memory": "256Mi"})
         self.assertEqual(made["resources"], {"cpu": "500m", "memory": "256Mi"})
-        self.assertIn("python", [it["name"] for it in ask("GET", "/templates")])
+        self.assertIn("python", [it["name"] for it in ask("GET", "/templates")["templates"]])
         box = ask("POST", "/boxes", {"template_name": "python", "name": "template-box"})
         self.addCleanup(self.forget, "template-box")
         self.assertEqual(box["cpu_millicores"], 500)
         ask("DELETE", "/templates/python")
-        self.assertEqual((ask("GET", "/volumes"), ask("GET", "/pools")), ([], []))
+        self.assertEqual((ask("GET", "/volumes"), ask("GET", "/pools")), ({"volumes": []}, {"pools": []}))
 
     def test_the_asynchronous_client_does_the_same(self):
         async def live():

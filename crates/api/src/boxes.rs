@@ -106,6 +106,8 @@ pub struct SandboxBox {
     pub delete_after_stop_seconds: u64,
     /// The snapshot that it is made from, or the image.
     pub snapshot_id: String,
+    /// The name of that snapshot, or the image.
+    pub template_name: String,
     pub vcpus: Option<u64>,
     pub cpu_millicores: Option<u64>,
     pub mem_bytes: Option<u64>,
@@ -303,13 +305,23 @@ pub struct Template {
     pub updated_at: String,
 }
 
-/// What `GET …/templates` answers: a bare list, as every version of the old clients reads it.
+/// What `GET …/templates` answers.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct TemplateList(pub Vec<Template>);
+pub struct TemplateList {
+    pub templates: Vec<Template>,
+}
 
-/// What `GET …/volumes` and `GET …/pools` answer: there are none.
+/// What `GET …/volumes` answers: there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
-pub struct EmptyList(pub Vec<Value>);
+pub struct VolumeList {
+    pub volumes: Vec<Value>,
+}
+
+/// What `GET …/pools` answers: there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct PoolList {
+    pub pools: Vec<Value>,
+}
 
 /// What sandboxes get that are made from it; what is absent is the operator's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]

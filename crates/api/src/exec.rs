@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::schema::Maybe;
 
 /// A command to run: the body of `POST /v1/exec`, and the fields of a `start` frame.
-#[derive(Clone, Default, PartialEq, Deserialize, ToSchema)]
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = StartExec)]
 #[serde(default, deny_unknown_fields)]
 pub struct Start {
@@ -42,8 +42,19 @@ pub struct Start {
     /// What becomes of it when there is no more room for output that was not read.
     pub on_full: Option<OnFull>,
     /// From which byte on output is sent.
+    #[serde(deserialize_with = "offset")]
     pub stdout_offset: u64,
+    #[serde(deserialize_with = "offset")]
     pub stderr_offset: u64,
+}
+
+/// Reads a place in a stream. The document says that it is a signed number of 64 bits, so more is refused.
+fn offset<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let offset = u64::deserialize(deserializer)?;
+    match i64::try_from(offset) {
+        Ok(_) => Ok(offset),
+        Err(_) => Err(serde::de::Error::custom("an offset is at most 9223372036854775807")),
+    }
 }
 
 /// Command, env and input are the user's: they never appear in a log line.
@@ -79,7 +90,9 @@ pub enum Stdin {
 #[schema(as = TerminalSize)]
 #[serde(deny_unknown_fields)]
 pub struct Size {
+    #[schema(format = Int64, maximum = 4_294_967_295_u32)]
     pub rows: u32,
+    #[schema(format = Int64, maximum = 4_294_967_295_u32)]
     pub cols: u32,
 }
 

@@ -15,8 +15,8 @@ pub const VERSION: u64 = 1;
 
 /// The largest message in either direction.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 20;
-/// The longest id of an execution.
-pub const MAX_ID_BYTES: usize = 128;
+/// The longest id of an execution, in characters.
+pub const MAX_ID_CHARACTERS: usize = 128;
 /// The largest source text.
 pub const MAX_CODE_BYTES: usize = 512 << 10;
 /// The largest standard input.
@@ -86,6 +86,15 @@ pub struct AskedLimits {
     pub cpu_shares: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_bytes: Option<u64>,
+    /// Processes and threads (an addition of ours, as are the next two).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u64>,
+    /// What files may take together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_mb: Option<u64>,
+    /// How many files and folders there may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inodes: Option<u64>,
 }
 
 /// How much the environment may share with others of its language (an addition of ours).
@@ -121,10 +130,24 @@ pub struct Ping {
     pub ts: String,
 }
 
-/// Tells whether a text can be the id of an execution.
+/// Tells whether a text can be the id of an execution: 1 to 128 printable characters.
 pub fn is_id(text: &str) -> bool {
-    (1..=MAX_ID_BYTES).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+    // No character has more than four bytes: a long text is not counted to its end.
+    text.len() <= 4 * MAX_ID_CHARACTERS
+        && (1..=MAX_ID_CHARACTERS).contains(&text.chars().count())
+        && text.chars().all(is_printable)
+}
+
+/// Tells whether a character shows as itself: none that controls, breaks lines, changes the direction of
+/// a text, or is not seen.
+fn is_printable(character: char) -> bool {
+    let is_invisible = matches!(
+        character,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}'
+    );
+    !character.is_control() && !is_invisible
 }
 
 /// Feeds any bytes to the parser, for fuzzing. Must never panic, and what it accepts must be

@@ -126,6 +126,9 @@ pub enum ServerFrame<'a> {
         exit_code: i32,
         #[serde(skip_serializing_if = "Option::is_none")]
         signal: Option<String>,
+        /// Why a command could not be started that has the exit code 126 or 127 for it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
     },
     Error {
         error_type: &'a str,
@@ -178,7 +181,11 @@ pub enum StreamEvent {
     /// `ack_required`: the stream ends here; ask for the rest.
     AckRequired { stdout_offset: u64, stderr_offset: u64 },
     /// `exit`: always the last, unless an error is.
-    Exit { exit_code: i32 },
+    Exit {
+        exit_code: i32,
+        /// Why a command could not be started that has the exit code 126 or 127 for it.
+        message: Option<String>,
+    },
     /// `error`
     Error { error_type: String, error: String },
 }

@@ -15,6 +15,7 @@ pub mod files;
 pub mod health;
 pub mod keys;
 pub mod langsmith;
+pub mod limits;
 pub mod mcp;
 pub mod previews;
 pub mod ringfence;

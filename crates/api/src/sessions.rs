@@ -8,9 +8,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Asks for a session: `POST /v1/sandbox/sessions`. Either `thread_id` or `scope` is there. Fields that nobody
-/// knows are passed over, but `limits`, `capabilities`, `mounts` and `env` are refused: they might be meant to
-/// confine.
+/// Asks for a session: `POST /v1/sandbox/sessions`. Either `thread_id` or `scope` is there. Unknown fields are
+/// ignored, but `capabilities`, `mounts` and `env` are refused: they might be meant to confine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcquireSession {
     /// `get` and `attach_only` take what is there, `ensure` makes what is not, `create_only` takes nothing
@@ -35,9 +34,30 @@ pub struct AcquireSession {
     /// What a new sandbox is made of; without it, what the operator has set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// What a new sandbox may use; without it, the operator's defaults. A sandbox that is there keeps its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<SandboxLimits>,
     /// How long a sandbox is waited for: 0 to 60; 10 without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_seconds: Option<u64>,
+}
+
+/// What one sandbox may use. `GET /v1/limits` has the least, the default and the most of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxLimits {
+    /// Memory in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mb: Option<u64>,
+    /// Processor time in thousandths of one processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_millicores: Option<u64>,
+    /// Processes and threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u32>,
+    /// Disk space in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_mb: Option<u64>,
 }
 
 /// Asks for the sandbox of a thread: `POST /threads/{thread_id}/sandbox`.
@@ -58,6 +78,9 @@ pub struct AcquireThread {
     /// What a new sandbox is made of; without it, what the operator has set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// What a new sandbox may use; without it, the operator's defaults. A sandbox that is there keeps its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<SandboxLimits>,
     /// How long a sandbox is waited for: 0 to 60; 10 without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_seconds: Option<u64>,
@@ -122,8 +145,11 @@ pub struct Binding {
     pub scope: Scope,
     pub sandbox_id: String,
     pub provider: String,
-    /// `provisioning`, `active`, `idle`, `suspended`, `terminated` or `failed`.
+    /// `provisioning`, `active`, `suspended` or `failed`.
     pub state: String,
+    /// Why the sandbox is suspended or has failed, as `idle_ttl`, `host_rebooted`, `supervisor_lost` or `resume_failed`. Absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Grows with every binding of the scope.
     pub generation: u64,
     pub lease_expires_at: String,

@@ -31,6 +31,17 @@ pub struct Start {
     pub encoding: Option<Encoding>,
     /// Goes on at this byte of the output, without a `screen` before it.
     pub stdout_offset: Option<u64>,
+    /// Whether the screen comes as a `screen` frame. If absent it does for clients that say `name`, `exec_id`,
+    /// `encoding` or `stdout_offset`; others get it as `stdout`.
+    pub screen: Option<bool>,
+}
+
+impl Start {
+    /// Tells whether a client knows more than the protocols as they were written, which have no `screen`.
+    pub fn knows_screens(&self) -> bool {
+        let says_more = self.name.is_some() || self.exec_id.is_some() || self.encoding.is_some();
+        self.screen.unwrap_or(says_more || self.stdout_offset.is_some())
+    }
 }
 
 /// Command and env are the user's: they never appear in a log line.
@@ -44,14 +55,22 @@ impl std::fmt::Debug for Start {
     }
 }
 
-/// What a client of a shell hears: the text frames of [`crate::exec::ServerFrame`], read. Output comes in
-/// binary messages, if it was asked for so.
+/// What a client of a command or a shell receives: the text frames of [`crate::exec::ServerFrame`]. Output
+/// comes in binary messages if the client asked for that encoding.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Told {
     Ready {
         exec_id: String,
+        /// Only a shell can be read-only.
+        #[serde(default = "yes")]
         can_write: bool,
+    },
+    /// These bytes of a stream are no longer kept.
+    Gap {
+        stream: String,
+        offset: u64,
+        length: u64,
     },
     Exit(Ended),
     Error {
@@ -67,7 +86,11 @@ pub enum Told {
     Other,
 }
 
-/// How a shell ended, as a client reads it: [`crate::exec::Exit`].
+fn yes() -> bool {
+    true
+}
+
+/// How a command or a shell ended, as a client reads it: [`crate::exec::Exit`].
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Ended {
     pub exit_code: Option<i32>,
@@ -115,6 +138,11 @@ mod tests {
         };
         assert_eq!(told(&ServerFrame::Exit(exit)), Told::Exit(ended));
         assert_eq!(told(&ServerFrame::Pong { id: None }), Told::Other);
+        let ready = ServerFrame::Ready { exec_id: "ex_1", pid: Some(7), shell: None };
+        assert_eq!(told(&ready), Told::Ready { exec_id: "ex_1".to_owned(), can_write: true });
+        let gap = ServerFrame::Gap { stream: "stderr", offset: 3, length: 4 };
+        let expected = Told::Gap { stream: "stderr".to_owned(), offset: 3, length: 4 };
+        assert_eq!(told(&gap), expected);
     }
 
     #[test]
@@ -123,5 +151,10 @@ mod tests {
         let frame = ClientFrame::Start(Box::new(start));
         let text = serde_json::to_string(&frame).unwrap();
         assert!(serde_json::from_str::<ClientFrame<Start>>(&text).unwrap() == frame);
+        let command = Some(Command::Arguments(vec!["true".to_owned()]));
+        let start = crate::exec::Start { command, ..crate::exec::Start::default() };
+        let frame: ClientFrame = ClientFrame::Start(Box::new(start));
+        let text = serde_json::to_string(&frame).unwrap();
+        assert!(serde_json::from_str::<ClientFrame>(&text).unwrap() == frame);
     }
 }

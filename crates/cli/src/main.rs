@@ -4,13 +4,13 @@ mod arguments;
 mod commands;
 mod locks;
 mod output;
-mod outputs;
 mod private;
 mod processes;
 mod sandboxes;
 mod server;
 mod shown;
 mod terminal;
+mod text;
 
 use std::process::ExitCode;
 

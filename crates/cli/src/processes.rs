@@ -23,7 +23,7 @@ use daemon::{
     run::{Agbox, Kind},
 };
 use isolate::{
-    cgroup::Cgroups,
+    cgroup::{Cgroups, TotalLimits},
     disk::DiskSettings,
     plan::Exit,
     socket::PacketSocket,
@@ -37,7 +37,7 @@ use isolate::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
-use crate::{locks, output::complain};
+use crate::{locks, output::complain, server::default_data};
 
 /// What the daemon is given by the spawner.
 #[derive(Debug)]
@@ -74,7 +74,11 @@ pub(crate) fn start(config: &Config, kind: Kind) -> anyhow::Result<ExitCode> {
     let is_root = rustix::process::geteuid().is_root();
     let instance = instance_name();
     // Before the daemon is started: it belongs in the same cgroup as the spawner.
-    let cgroups = Cgroups::open(&instance);
+    let mut cgroups = Cgroups::open(&instance);
+    if let Ok(cgroups) = &mut cgroups {
+        let total = TotalLimits::with_memory(config.total_memory());
+        cgroups.limit_total(total).context("cannot limit executions and sandboxes as a whole")?;
+    }
     if let Err(error) = &cgroups {
         if !config.allow_soft_limits {
             bail!("{error}: {NO_CGROUPS}");
@@ -220,17 +224,27 @@ fn open_socket(config: &Config, is_private: bool) -> anyhow::Result<Agbox> {
         let socket = socket::open(path, group).context("cannot open the agbox socket")?;
         return Ok(Agbox::Open { socket, server });
     }
-    let Some(runtime) = env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) else {
+    let Some(path) = default_socket(config) else {
         let reason = "XDG_RUNTIME_DIR is not set, and neither is agbox.socket".to_owned();
         return Ok(Agbox::Missing { reason });
     };
-    let path = Path::new(&runtime).join(socket::BELOW_RUNTIME_DIRECTORY);
     wait_for_socket(&path);
     // Nobody asked for this one by name, so that the server is of use without it.
     match socket::open(&path, group) {
         Ok(socket) => Ok(Agbox::Open { socket, server }),
         Err(error) => Ok(Agbox::Missing { reason: format!("{:#}", anyhow::Error::from(error)) }),
     }
+}
+
+/// Returns where clients look for the socket: below the runtime directory of the user. Root may have none; then it is
+/// below /run, for the server whose data directory is the system's.
+fn default_socket(config: &Config) -> Option<PathBuf> {
+    if let Some(runtime) = env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
+        return Some(Path::new(&runtime).join(socket::BELOW_RUNTIME_DIRECTORY));
+    }
+    let is_of_the_system = rustix::process::geteuid().is_root()
+        && default_data().is_ok_and(|data| data == config.data);
+    is_of_the_system.then(|| PathBuf::from(socket::OF_THE_SYSTEM))
 }
 
 /// Gives a server that ends the time to let go of its socket. Opening says what is wrong otherwise.

@@ -70,7 +70,9 @@ const UNKNOWN: &str = "is a Ringfence server at this URL? if it has just gone aw
 
 fn advice(code: &str, name: &str) -> Option<String> {
     Some(match code {
-        "SANDBOX_NOT_FOUND" => "`ringfence ps -a` lists the sandboxes there are".to_owned(),
+        "SANDBOX_NOT_FOUND" | "NOT_FOUND" => {
+            "`ringfence ps -a` lists the sandboxes there are".to_owned()
+        }
         "SANDBOX_ID_ALREADY_EXISTS" => {
             "a name is given once, also if its sandbox was deleted: choose another with --name"
                 .to_owned()

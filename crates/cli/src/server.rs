@@ -59,14 +59,40 @@ impl Server {
         self.data.clone().map_or_else(default_data, Ok)
     }
 
+    /// Refuses to send a server's key to another server.
+    fn check_origin(&self, key: &Path, origins: &[String]) -> anyhow::Result<()> {
+        let address = self.address()?;
+        let is_of = |origin: &String| {
+            Address::parse(origin).is_ok_and(|origin| origin.is_same_server(&address))
+        };
+        // A server that has not started since it leaves its URLs is asked where it listens by default.
+        if origins.iter().any(is_of) || (origins.is_empty() && !self.is_named()) {
+            return Ok(());
+        }
+        let owner = match origins {
+            [] => "the server that made it".to_owned(),
+            origins => origins.join(" or "),
+        };
+        bail!(
+            "the key in {} belongs to {owner} and is not sent to {}\n  set RINGFENCE_API_KEY to a \
+             key of that server",
+            key.display(),
+            self.url()
+        )
+    }
+
     /// Returns the key that was given, or the one that the server left for its owner.
     pub(crate) fn key(&self) -> anyhow::Result<String> {
         if let Some(key) = &self.key {
             return Ok(key.clone());
         }
-        let path = keys::admin_key_file(&self.data()?);
+        let data = self.data()?;
+        let path = keys::admin_key_file(&data);
         match keys::read_secret(&path)? {
-            Some(secret) => Ok(secret.reveal().to_owned()),
+            Some(secret) => {
+                self.check_origin(&path, &keys::read_origins(&data)?)?;
+                Ok(secret.reveal().to_owned())
+            }
             None => bail!(
                 "no API key: set RINGFENCE_API_KEY, or point --data at the server's directory \
                  ({} is not there)",

@@ -93,6 +93,12 @@ impl Address {
         Self { authorities, ..self }
     }
 
+    /// Tells whether both are one server, as far as their URLs say.
+    pub fn is_same_server(&self, other: &Self) -> bool {
+        let is_tls = |address: &Self| address.authorities.is_some();
+        (&self.host, self.port, is_tls(self)) == (&other.host, other.port, is_tls(other))
+    }
+
     /// Returns host and port as they stand in a URL.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {

@@ -104,7 +104,7 @@ impl Admin {
     /// Has a token made for a sandbox of the key's tenant.
     pub async fn mint(&self, new: NewToken) -> Result<MintedToken, ClientError> {
         let body = serde_json::to_vec(&new.into_request()).map_err(ClientError::Answer)?;
-        let answer = self.ask(Method::POST, "/v1/admin/tokens", body).await?;
+        let answer = self.ask(Method::POST, "/v1/tokens", body).await?;
         serde_json::from_slice(&answer).map_err(ClientError::Answer)
     }
 

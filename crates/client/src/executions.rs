@@ -204,6 +204,9 @@ fn execute(request: Request, ts: &str) -> Execute {
             memory_mb: request.memory_mb,
             cpu_shares: None,
             max_output_bytes: request.max_output_bytes,
+            processes: None,
+            disk_mb: None,
+            inodes: None,
         },
         freshness: match request.freshness {
             Fresh::Shared => Freshness::Shared,

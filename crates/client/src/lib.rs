@@ -5,7 +5,9 @@
 
 pub mod address;
 pub mod admin;
+mod attachment;
 mod away;
+pub mod commands;
 mod exchange;
 pub mod executions;
 mod grpc;

@@ -1,23 +1,19 @@
 //! Terminals in a sandbox. A shell goes on without its clients, so a connection that breaks is made
 //! anew, and the server shows the screen as it is then.
 
-mod connection;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use api::{
-    exec::Encoding,
-    shell::{self, Start},
-};
-use tokio::sync::{mpsc, watch};
+use api::{exec::Encoding, shell::Start};
 
-use self::connection::{Connection, Over};
+pub use crate::attachment::{Ended, Input, Local, Size};
 use crate::{
     ClientError,
     address::Address,
     admin::{Admin, NewToken},
+    attachment::{Connection, Output, Over},
     away::{Away, Gone},
 };
 
@@ -51,20 +47,6 @@ impl Role {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
-    pub rows: u16,
-    pub columns: u16,
-}
-
-/// What comes from the terminal of whoever uses the shell.
-#[derive(Debug)]
-pub struct Local {
-    /// What is typed. The shell is left when there is no more to come.
-    pub typed: mpsc::Receiver<Vec<u8>>,
-    pub size: watch::Receiver<Size>,
-}
-
 /// What happens to a shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update<'a> {
@@ -72,23 +54,6 @@ pub enum Update<'a> {
     Output(&'a [u8]),
     /// The connection broke. It is made anew, and the screen is shown again.
     Broken,
-}
-
-/// How a shell ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    pub exit_code: Option<i32>,
-    /// The number of the signal that killed it, on Linux.
-    pub signal: Option<i32>,
-    /// Says why there is neither.
-    pub message: Option<String>,
-}
-
-impl From<shell::Ended> for Ended {
-    fn from(ended: shell::Ended) -> Self {
-        let signal = ended.signal_number();
-        Self { exit_code: ended.exit_code, signal, message: ended.message }
-    }
 }
 
 /// How somebody's time in a shell ended.
@@ -162,7 +127,8 @@ impl Shell {
         self.exec = Some(connection.exec().to_owned());
         *away = Away::bearable_for(PATIENCE);
         let fresh = async || Ok(mint(&self.admin, &self.wanted).await?.token);
-        Ok(match connection.run(local, fresh, show).await? {
+        let mut output = |output: Output<'_>| show(Update::Output(output.bytes));
+        Ok(match connection.run(local, fresh, &mut output).await? {
             Over::Ended(ended) => End::Ended(ended),
             Over::Left => End::Left,
         })

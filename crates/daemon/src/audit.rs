@@ -71,11 +71,13 @@ impl Audit {
 
     /// Records an entry. It is on disk when this returns; if it cannot be, nothing is to be granted.
     pub async fn record(&self, entry: Entry) -> Result<(), StoreError> {
+        request::mark_recorded();
         self.0.store.record(vec![entry]).await
     }
 
     /// Has an entry recorded soon, without waiting for it.
     pub fn note(&self, entry: Entry) {
+        request::mark_recorded();
         if self.0.notes.try_send(Message::Note(Box::new(entry))).is_err() {
             self.0.lost.fetch_add(1, Ordering::Relaxed);
         }

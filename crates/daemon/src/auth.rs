@@ -30,8 +30,9 @@ use store::{
 use tokio::sync::watch;
 
 use crate::{
-    audit, clock, guesses,
-    http::{App, problem::ApiError},
+    audit::{self, Audit},
+    clock, guesses,
+    http::{App, problem::ApiError, request},
     keys::{NewKey, Secret},
 };
 
@@ -149,6 +150,7 @@ impl Keyring {
         let hash = secret.hash();
         let entry = Entry { object: Some(key.id.0.clone()), ..entry };
         self.inner.store.create_key_recorded(key.clone(), hash, entry).await?;
+        request::mark_recorded();
         self.with_valid(|valid| valid.add(hash, Holder::new(key.clone(), &self.inner.rules)));
         tracing::info!(key = %key.id, role = ?key.role, tenant = key.tenant, "key created");
         Ok(key)
@@ -185,6 +187,7 @@ impl Keyring {
             }
             answer => answer?,
         };
+        request::mark_recorded();
         if let Some(holder) = self.with_valid(|valid| valid.remove(&id)) {
             holder.revoked.send_replace(true);
             tracing::info!(key = %id, "key revoked");
@@ -192,13 +195,27 @@ impl Keyring {
         Ok(revocation)
     }
 
-    /// Returns whose key a request carries, or why it is nobody's.
-    pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Caller, &'static str> {
-        self.holder(credential(headers)?)
+    /// Returns the holder of the API key that a request presents, and counts the request against the key's rate
+    /// limit. Every surface authenticates keys here, and refusals are recorded here.
+    pub(crate) fn authenticate(
+        &self,
+        audit: &Audit,
+        secret: Result<&str, &'static str>,
+    ) -> Result<Caller, KeyRefusal> {
+        let caller = secret.and_then(|secret| self.holder(secret)).map_err(|reason| {
+            let entry = audit::entry(Action::Access, Outcome::Denied);
+            audit.note(audit::refused(entry, &unauthenticated(reason)));
+            KeyRefusal::Invalid(reason)
+        })?;
+        caller.spend().map_err(|wait| {
+            audit.note(audit::refused(audit::by(&caller, Action::Access), &too_fast(wait)));
+            KeyRefusal::TooFast(wait)
+        })?;
+        request::identify(audit::by(&caller, Action::Access));
+        Ok(caller)
     }
 
-    /// Returns whose key this is.
-    pub(crate) fn holder(&self, secret: &str) -> Result<Caller, &'static str> {
+    fn holder(&self, secret: &str) -> Result<Caller, &'static str> {
         let hash = Secret::hash_of(secret);
         let valid = self.inner.valid.read().unwrap_or_else(PoisonError::into_inner);
         let Some(holder) = valid.by_hash.get(&hash) else {
@@ -215,9 +232,9 @@ impl Keyring {
         valid.by_id.get(&KeyId(id.to_owned())).cloned().map(Caller)
     }
 
-    /// Counts a request with a token that was given out with this key, as one with the key itself. A key
-    /// that is not known here has no bound here.
-    pub(crate) fn spend_for(&self, key: &str) -> Result<(), Duration> {
+    /// Counts a request that presents a token, a link or a cookie, against the rate limit of the key that it was
+    /// issued with. A key that this server does not know has no limit here.
+    pub(crate) fn count_for(&self, key: &str) -> Result<(), Duration> {
         if !self.inner.rules.policy.bounds_requests() {
             return Ok(());
         }
@@ -298,8 +315,8 @@ impl Caller {
         self.policy().quotas(self.tenant())
     }
 
-    /// Counts a request, or says how long to wait with it.
-    pub(crate) fn spend(&self) -> Result<(), Duration> {
+    /// Counts a request, or returns how long to wait before it is sent again.
+    fn spend(&self) -> Result<(), Duration> {
         let Some(per_second) = self.quotas().requests_per_second else { return Ok(()) };
         let now = self.0.rules.since.elapsed();
         let mut requests = self.0.requests.lock().unwrap_or_else(PoisonError::into_inner);
@@ -347,7 +364,25 @@ impl Drop for ExecutionPlace {
     }
 }
 
-/// Answers one that comes too fast.
+/// Why an API key opens nothing now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyRefusal {
+    /// There is none, or it is not valid.
+    Invalid(&'static str),
+    /// The key is over its rate limit: wait this long.
+    TooFast(Duration),
+}
+
+impl From<KeyRefusal> for ApiError {
+    fn from(refusal: KeyRefusal) -> Self {
+        match refusal {
+            KeyRefusal::Invalid(reason) => unauthenticated(reason),
+            KeyRefusal::TooFast(wait) => too_fast(wait),
+        }
+    }
+}
+
+/// Refuses a request that is over the rate limit of its key.
 pub(crate) fn too_fast(wait: Duration) -> ApiError {
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     let error = ApiError::new(
@@ -362,16 +397,8 @@ impl FromRequestParts<App> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         refuse_key_in_query(&parts.uri)?;
-        let caller = app.keyring.caller(&parts.headers).map_err(|reason| {
-            let error = unauthenticated(reason);
-            let entry = audit::entry(Action::Access, Outcome::Denied);
-            app.audit.note(audit::refused(entry, &error));
-            error
-        })?;
-        // The body has not been read yet (H19).
-        let spent = caller.spend().map_err(too_fast);
-        app.audit.refusal(&audit::by(&caller, Action::Access), spent)?;
-        Ok(caller)
+        // The body has not been read yet.
+        Ok(app.keyring.authenticate(&app.audit, credential(&parts.headers))?)
     }
 }
 

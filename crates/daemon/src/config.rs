@@ -12,9 +12,13 @@ mod units;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use api::fathom::MAX_MESSAGE_BYTES;
-use engine::languages::Languages;
+use engine::{PoolIdle, languages::Languages};
 use model::{
-    admission::Capacity, execution::Freshness, lease::Terms, limits::LimitPolicy, policy::Policy,
+    admission::Capacity,
+    execution::Freshness,
+    lease::Terms,
+    limits::{FixedLimits, LimitPolicy},
+    policy::Policy,
     units::ByteSize,
 };
 use serde::{Deserialize, Serialize};
@@ -24,7 +28,7 @@ pub use languages::{AddedLanguage, AddedLanguages};
 pub use layers::{ConfigError, Sources, load};
 pub use policy::{PolicyConfig, QuotasConfig, RoleConfig, RolesConfig};
 pub use providers::{DockerConfig, ProvidersConfig};
-pub use sandboxes::SandboxesConfig;
+pub use sandboxes::{EXECUTE_OUTPUT, SandboxesConfig};
 
 use crate::{dataplane::previews, http::hosts::Host, serve::Settings};
 
@@ -52,6 +56,10 @@ pub struct Config {
     pub drain: Duration,
     /// Whether to start where the kernel cannot limit a slot's memory: it is then only watched.
     pub allow_soft_limits: bool,
+    /// What all executions may use together, and all sandboxes together. Default: the machine's memory, less an
+    /// eighth (at least 512 MiB) for the server.
+    #[serde(with = "units::optional_size")]
+    pub total_memory: Option<ByteSize>,
     /// What every execution gets at least: `shared` may be forked from a warm runtime, `strict`
     /// is executed anew. A request can ask for more than this, not for less.
     pub freshness: Freshness,
@@ -96,6 +104,10 @@ pub enum LogFormat {
 pub struct Connections {
     pub max: usize,
     pub max_per_peer: usize,
+    /// By the Unix socket.
+    pub max_socket: usize,
+    /// Calls and streams that are open at once on one HTTP/2 connection.
+    pub max_streams: usize,
     /// Wrong keys and tokens that one address may show in a second.
     pub wrong_per_peer: u32,
 }
@@ -199,6 +211,15 @@ pub struct Executions {
     pub max_memory: ByteSize,
     #[serde(with = "units::size")]
     pub max_output: ByteSize,
+    pub max_processes: u32,
+    #[serde(with = "units::size")]
+    pub max_disk: ByteSize,
+    pub max_inodes: u64,
+    /// What an execution gets of each that does not ask.
+    pub processes: u32,
+    #[serde(with = "units::size")]
+    pub disk: ByteSize,
+    pub inodes: u64,
     /// How many may run at once, on one connection and in all.
     pub running_per_connection: usize,
     pub running: usize,
@@ -212,6 +233,9 @@ pub struct Executions {
     /// machine's, if it is not set.
     #[serde(with = "units::optional_size")]
     pub pool_memory: Option<ByteSize>,
+    /// How long the waiting slots of a tenant are kept that runs nothing.
+    #[serde(with = "units::duration")]
+    pub pool_idle: Duration,
 }
 
 impl Default for Config {
@@ -227,6 +251,7 @@ impl Default for Config {
             allowed_hosts: Vec::new(),
             drain: settings.drain,
             allow_soft_limits: false,
+            total_memory: None,
             freshness: Freshness::default(),
             user: None,
             log: Log::default(),
@@ -257,6 +282,8 @@ impl Default for Connections {
         Self {
             max: settings.max_connections,
             max_per_peer: settings.max_connections_per_peer,
+            max_socket: settings.max_socket_connections,
+            max_streams: settings.max_streams_per_connection,
             wrong_per_peer: settings.wrong_per_peer,
         }
     }
@@ -270,19 +297,36 @@ impl Default for Executions {
             max_timeout: policy.max_timeout,
             max_memory: policy.max_memory,
             max_output: policy.max_output,
+            max_processes: policy.max_fixed.processes,
+            max_disk: policy.max_fixed.disk,
+            max_inodes: policy.max_fixed.inodes,
+            processes: policy.fixed.processes.max(threads_of_a_runtime()),
+            disk: policy.fixed.disk,
+            inodes: policy.fixed.inodes,
             running_per_connection: capacity.running_per_client,
             running: capacity.running,
             queued_per_connection: capacity.queued_per_client,
             queued: capacity.queued,
             held: capacity.held,
             pool_memory: None,
+            pool_idle: PoolIdle::default().0,
         }
     }
+}
+
+/// Runtimes start threads for each processor. A program is to have room for its own beside them.
+fn threads_of_a_runtime() -> u32 {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u32::try_from(processors.saturating_mul(8))
+        .map_or(u32::MAX, |threads| threads.saturating_add(128))
 }
 
 /// What the server must be able to hold: the largest message, or it would be told for ever to
 /// come back later.
 const MIN_HELD: ByteSize = ByteSize::bytes(MAX_MESSAGE_BYTES as u64);
+
+/// The most that `connections.max_streams` can be: each stream may hold what waits to be sent on it.
+const MAX_STREAMS: usize = 65_536;
 
 /// The longest grace period after a disconnect.
 const MAX_GRACE: Duration = Duration::from_mins(5);
@@ -326,11 +370,21 @@ impl Config {
         if self.connections.max == 0 || self.executions.running == 0 {
             return refuse("connections.max and executions.running must be at least 1".into());
         }
+        let Connections { max_per_peer, max_socket, max_streams, .. } = self.connections;
+        if max_per_peer == 0 || max_socket == 0 || !(1..=MAX_STREAMS).contains(&max_streams) {
+            return refuse(format!(
+                "connections.max_per_peer and connections.max_socket must be at least 1, \
+                 connections.max_streams 1 to {MAX_STREAMS}"
+            ));
+        }
         if self.connections.wrong_per_peer == 0 {
             return refuse("connections.wrong_per_peer must be at least 1".into());
         }
         if self.executions.held < MIN_HELD {
             return refuse(format!("executions.held must be at least {MIN_HELD}"));
+        }
+        if let Err(problem) = self.limit_policy().check_defaults() {
+            return refuse(problem.to_string());
         }
         let problems = [self.sandboxes.problem(), self.images.problem(), self.providers.problem()];
         if let Some(problem) = problems.into_iter().flatten().next() {
@@ -389,10 +443,13 @@ impl Config {
             drain: self.drain,
             max_connections: self.connections.max,
             max_connections_per_peer: self.connections.max_per_peer,
+            max_socket_connections: self.connections.max_socket,
+            max_streams_per_connection: self.connections.max_streams,
             wrong_per_peer: self.connections.wrong_per_peer,
             is_behind_proxy: self.behind_proxy,
             host_paths: self.agbox.host_paths.clone(),
             sessions_image: self.sessions.image.clone(),
+            execute_output: self.sandboxes.execute_output,
             docker_image: self.providers.docker.image.clone(),
             previews_url: self.previews.url.clone(),
             ..Settings::default()
@@ -405,7 +462,23 @@ impl Config {
             max_timeout: self.executions.max_timeout,
             max_memory: self.executions.max_memory,
             max_output: self.executions.max_output,
+            max_fixed: FixedLimits {
+                processes: self.executions.max_processes,
+                disk: self.executions.max_disk,
+                inodes: self.executions.max_inodes,
+            },
+            fixed: FixedLimits {
+                processes: self.executions.processes,
+                disk: self.executions.disk,
+                inodes: self.executions.inodes,
+            },
         }
+    }
+
+    /// Returns how many bytes all executions may use together, and all sandboxes together.
+    pub fn total_memory(&self) -> u64 {
+        let machine = || engine::machine_size::of(&self.data).0.memory_for_tenants();
+        self.total_memory.unwrap_or_else(machine).as_bytes()
     }
 
     /// Returns how many executions there may be.

@@ -28,7 +28,7 @@ use crate::{
 type FindLanguage = dyn Fn(&str) -> Option<ByteSize> + Send + Sync;
 type ReadLoad = dyn Fn() -> Load + Send + Sync;
 type ReadPools = dyn Fn() -> Vec<PoolLoad> + Send + Sync;
-type OpenAccount = dyn Fn() -> Account + Send + Sync;
+type OpenAccount = dyn Fn(&str) -> Account + Send + Sync;
 type Submit = dyn Fn(Execution) -> Result<Running, Overloaded> + Send + Sync;
 type Stop = dyn Fn(StopReason) + Send + Sync;
 
@@ -57,12 +57,12 @@ pub struct Executor {
 
 impl Executor {
     /// Makes an executor of its parts: the policy, how much memory a language needs if it is
-    /// there at all, the load, and an account for one connection. It has no pools.
+    /// there at all, the load, and an account for one connection of a tenant. It has no pools.
     pub fn new(
         limit_policy: LimitPolicy,
         find_language: impl Fn(&str) -> Option<ByteSize> + Send + Sync + 'static,
         read_load: impl Fn() -> Load + Send + Sync + 'static,
-        open_account: impl Fn() -> Account + Send + Sync + 'static,
+        open_account: impl Fn(&str) -> Account + Send + Sync + 'static,
     ) -> Self {
         Self {
             limit_policy,
@@ -104,9 +104,9 @@ impl Executor {
         (self.read_pools)()
     }
 
-    /// Opens an account for one connection.
-    pub(crate) fn account(&self) -> Account {
-        (self.open_account)()
+    /// Opens an account for one connection of this caller.
+    pub(crate) fn account(&self, caller: &Caller) -> Account {
+        (self.open_account)(caller.tenant())
     }
 
     /// Accepts what a caller asks for, if the language is there, the limits are allowed, and there is
@@ -146,8 +146,8 @@ impl From<Engine> for Executor {
             engine.limit_policy(),
             move |name| languages.language(name).map(|language| language.min_memory),
             move || load.load(),
-            move || {
-                let client = engine.client();
+            move |tenant| {
+                let client = engine.client(tenant);
                 Account::new(move |execution| {
                     let submitted = client.submit(execution)?;
                     let canceller = submitted.canceller;

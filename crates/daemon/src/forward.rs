@@ -1,9 +1,18 @@
 //! Streams that change what is read and leave alone what is written.
 
-/// Has what is written to a stream go to the one that it holds in this field.
+/// Forwards what is written to a stream to the stream in this field. `poll_close`, if it is named, replaces its shutdown.
 macro_rules! forward_writes {
     ($stream:ident, $field:ident) => {
-        impl<S: tokio::io::AsyncWrite + Unpin> tokio::io::AsyncWrite for $stream<S> {
+        forward_writes!($stream, $field, |this, context| {
+            std::pin::Pin::new(&mut this.$field).poll_shutdown(context)
+        }, tokio::io::AsyncWrite);
+    };
+    ($stream:ident, $field:ident, $poll_close:ident) => {
+        forward_writes!($stream, $field, |this, context| this.$poll_close(context),
+            tokio::io::AsyncRead + tokio::io::AsyncWrite);
+    };
+    ($stream:ident, $field:ident, |$this:ident, $context:ident| $close:expr, $($bound:tt)+) => {
+        impl<S: $($bound)+ + Unpin> tokio::io::AsyncWrite for $stream<S> {
             fn poll_write(
                 mut self: std::pin::Pin<&mut Self>,
                 context: &mut std::task::Context<'_>,
@@ -33,9 +42,10 @@ macro_rules! forward_writes {
 
             fn poll_shutdown(
                 mut self: std::pin::Pin<&mut Self>,
-                context: &mut std::task::Context<'_>,
+                $context: &mut std::task::Context<'_>,
             ) -> std::task::Poll<std::io::Result<()>> {
-                std::pin::Pin::new(&mut self.$field).poll_shutdown(context)
+                let $this = &mut *self;
+                $close
             }
         }
     };

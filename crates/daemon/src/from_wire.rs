@@ -16,6 +16,9 @@ pub(crate) fn asked_limits(limits: fathom::AskedLimits) -> AskedLimits {
         memory_mb: limits.memory_mb,
         cpu_shares: limits.cpu_shares,
         max_output_bytes: limits.max_output_bytes,
+        processes: limits.processes,
+        disk_mb: limits.disk_mb,
+        inodes: limits.inodes,
     }
 }
 

@@ -26,7 +26,7 @@ use door::Door;
 
 #[doc(hidden)]
 pub use authority::fuzz_one as fuzz_authority;
-pub(crate) use call::{Entrance, Grpc, astray, is_call};
+pub(crate) use call::{Entrance, Grpc, astray, is_call, overloaded};
 pub(crate) use service::Surface;
 pub(crate) use spec::HostPaths;
 #[doc(hidden)]

@@ -8,6 +8,7 @@ mod form;
 mod health;
 pub(crate) mod hosts;
 mod keys;
+mod limits;
 mod mcp;
 pub(crate) mod oauth;
 pub(crate) mod problem;
@@ -128,6 +129,7 @@ fn all() -> Routes {
         .and(documents::routes())
         .and(health::routes())
         .and(keys::routes())
+        .and(limits::routes())
         .and(mcp::routes())
         .and(oauth::routes())
         .and(sessions::routes())

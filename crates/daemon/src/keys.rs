@@ -10,7 +10,10 @@ use std::{
 };
 
 use api::keys::{self as wire, CreateKey, CreatedKey, Key, KeyRole};
-use model::actor::{Actor, ActorKind};
+use model::{
+    actor::{Actor, ActorKind},
+    text::{NameError, check_name},
+};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest as _, Sha256};
 use store::{
@@ -24,9 +27,6 @@ use crate::{auth::Keyring, from_wire, to_wire};
 const PREFIX: &str = "rf_";
 /// Random bytes in a secret: 192 bits.
 const SECRET_BYTES: usize = 24;
-
-/// Names are shown in tables and logs.
-const MAX_NAME_BYTES: usize = 128;
 
 /// A tenant that exists without being made.
 pub const DEFAULT_TENANT: &str = model::policy::SERVER_TENANT;
@@ -83,8 +83,8 @@ pub enum KeyError {
     File { path: PathBuf, source: io::Error },
     #[error("{path} can be read by others; run: chmod 600 {path}")]
     TooOpen { path: PathBuf },
-    #[error("names must be 1 to {MAX_NAME_BYTES} bytes without control characters")]
-    Name,
+    #[error(transparent)]
+    Name(#[from] NameError),
     #[error("a role is one of admin, broker and user")]
     Role,
     #[error("there is no such key")]
@@ -144,14 +144,6 @@ impl NewKey {
     }
 }
 
-/// Checks a name that is shown in tables and logs.
-pub(crate) fn check_name(name: &str) -> Result<(), KeyError> {
-    if name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(char::is_control) {
-        return Err(KeyError::Name);
-    }
-    Ok(())
-}
-
 /// Returns so many random bytes.
 pub(crate) fn random<const BYTES: usize>() -> Result<[u8; BYTES], KeyError> {
     let mut random = [0; BYTES];
@@ -200,6 +192,31 @@ pub async fn ensure_admin(keyring: &Keyring, data: &Path) -> Result<Option<PathB
 /// Returns where the first key's secret is left.
 pub fn admin_key_file(data: &Path) -> PathBuf {
     data.join("admin.key")
+}
+
+/// Returns where the URLs of the server are left that the first key belongs to, one on each line.
+fn origins_file(data: &Path) -> PathBuf {
+    data.join("admin.key.urls")
+}
+
+/// Leaves the URLs of this server beside its first key, so that clients send the key to no other server.
+pub(crate) fn write_origins(data: &Path, origins: &[String]) -> Result<(), KeyError> {
+    let path = origins_file(data);
+    let failed = |source| KeyError::File { path: path.clone(), source };
+    let unfinished = data.join("admin.key.urls.new");
+    fs::write(&unfinished, origins.join("\n") + "\n").map_err(failed)?;
+    fs::rename(&unfinished, &path).map_err(failed)
+}
+
+/// Returns the URLs of the server that the first key belongs to; nothing if the server has not started since it
+/// leaves them.
+pub fn read_origins(data: &Path) -> Result<Vec<String>, KeyError> {
+    let path = origins_file(data);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(KeyError::File { path, source }),
+    }
 }
 
 /// Returns the secret in a file, if there is one; refuses a file that others can read.
@@ -353,7 +370,7 @@ mod tests {
         offline.revoke(&created.key.id).await.unwrap();
         offline.revoke(&created.key.id).await.unwrap();
         assert!(matches!(offline.revoke("key_0").await, Err(KeyError::NoSuchKey)));
-        assert!(matches!(offline.create("", "user", None, None).await, Err(KeyError::Name)));
+        assert!(matches!(offline.create("", "user", None, None).await, Err(KeyError::Name(_))));
         assert!(matches!(offline.create("a", "root", None, None).await, Err(KeyError::Role)));
         offline.close().await;
         let listed = Offline::open(data.path()).await.unwrap().list().await.unwrap();

@@ -42,10 +42,19 @@ pub(crate) struct Operation {
     pub(crate) doc: Doc,
 }
 
-/// Returns the document. It is made once.
+/// Returns the document. It is made once. A path that is another with a slash at its end is not in it.
 pub fn document() -> &'static Value {
-    static DOCUMENT: LazyLock<Value> = LazyLock::new(|| build(&http::operations()));
+    static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+        let mut operations = http::operations();
+        operations.retain(|operation| !operation.has_trailing_slash());
+        build(&operations)
+    });
     &DOCUMENT
+}
+
+/// Returns the document with every path that is routed, for tests of them.
+pub fn whole_document() -> Value {
+    build(&http::operations())
 }
 
 /// Returns the document as it is sent.
@@ -137,6 +146,10 @@ impl Operation {
         shown
     }
 
+    fn has_trailing_slash(&self) -> bool {
+        self.path.len() > 1 && self.path.ends_with('/')
+    }
+
     /// Names the operation by what it is: nobody has to make up a name, and none is there twice.
     fn id(&self) -> String {
         let path = plain(&self.path);
@@ -147,7 +160,7 @@ impl Operation {
             id.push_str(word);
         }
         // Two paths differ by the slash at their end alone.
-        if path.len() > 1 && path.ends_with('/') {
+        if self.has_trailing_slash() {
             id.push_str("_root");
         }
         id

@@ -3,13 +3,13 @@
 use std::{
     future::Future,
     io,
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::{fd::OwnedFd, unix::fs::DirBuilderExt as _},
     path::{Path, PathBuf},
 };
 
 use engine::{
-    Engine, EngineError, PoolMemory,
+    Engine, EngineError, PoolIdle, PoolMemory,
     languages::Languages,
     sandboxes::{self, SandboxError, Sandboxes},
     sessions::Sessions,
@@ -107,6 +107,21 @@ pub enum Agbox {
     Unwanted,
 }
 
+/// Returns the URLs at which this server is reached.
+fn origins(settings: &Settings, address: SocketAddr) -> Vec<String> {
+    let mut origins: Vec<String> = settings.public_url.iter().cloned().collect();
+    let port = address.port();
+    let addresses = match address.ip() {
+        ip if ip.is_unspecified() => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+        ip => vec![ip],
+    };
+    if addresses.iter().any(IpAddr::is_loopback) {
+        origins.push(format!("{}://localhost:{port}", settings.scheme()));
+    }
+    origins.extend(addresses.iter().map(|ip| settings.url_of(SocketAddr::new(*ip, port))));
+    origins
+}
+
 /// Serves until `shutdown` is there. Calls `announce` when connections are accepted. `spawner` is
 /// the socket to the process that makes slots, `agbox` what came of the Unix socket.
 pub async fn run(
@@ -134,6 +149,7 @@ pub async fn run(
     let settings = Settings { tls, ..config.settings() };
     let listener = TcpListener::bind(config.listen).await.map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
+    keys::write_origins(&config.data, &origins(&settings, address))?;
     let engine = start_engine(&config, languages, spawner).await?;
     let sandboxes = match kind {
         Kind::Lasting => Some(open_sandboxes(&config, &engine, &store).await?),
@@ -206,6 +222,7 @@ async fn start_engine(
         languages,
         freshness: config.freshness,
         pool_memory: config.executions.pool_memory.map_or_else(PoolMemory::default, PoolMemory),
+        pool_idle: PoolIdle(config.executions.pool_idle),
     };
     let engine = Engine::start(settings, spawner).await?;
     tracing::info!(posture = ?engine.posture(), "engine started");
@@ -219,12 +236,14 @@ async fn open_sandboxes(
     store: &Store,
 ) -> Result<Sandboxes, RunError> {
     let Node { id, key } = Node::open(&config.data)?;
+    let machine = engine::machine_size::of(&config.data);
     let settings = sandboxes::Settings {
         node: id,
         folder: config.sandboxes_folder(),
         screens: config.data.join("screens"),
         key,
-        defaults: config.sandboxes.defaults(),
+        defaults: config.sandboxes.defaults(machine),
+        resources: config.sandboxes.resources(machine),
         prepared: config.sandboxes.prepared.into(),
         docker: config.docker_folder(),
     };

@@ -2,8 +2,11 @@
 
 mod framing;
 pub(crate) mod http2;
+mod linger;
+pub(crate) mod refuse;
 pub(crate) mod sniff;
 mod spare;
+mod unread;
 
 use std::{
     collections::HashMap,
@@ -16,12 +19,12 @@ use std::{
     time::Duration,
 };
 
-use api::errors::ErrorCode;
 use axum::{Router, body::Body};
 use engine::tasks::Tasks;
 use hyper::{
     Request, StatusCode,
     body::Incoming,
+    header::{CONNECTION, HeaderValue},
     server::conn::http1,
     service::{HttpService, Service as _, service_fn},
 };
@@ -29,9 +32,10 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use model::units::ByteSize;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     select,
     sync::{OwnedSemaphorePermit, Semaphore, watch},
@@ -42,17 +46,19 @@ pub(crate) use framing::Fault;
 #[doc(hidden)]
 pub use framing::fuzz_one as fuzz_framing;
 use framing::{Answers, Strict};
+use refuse::{Refuser, refuse_at_once};
 use sniff::{Version, sniff};
 use spare::Spare;
 
 use crate::{
     audit::Audit,
     auth::Keyring,
+    config::EXECUTE_OUTPUT,
     dataplane::{ports, previews::Previews},
     executor::Executor,
     grpc::{self, Grpc, HostPaths, Lifecycle, Surface},
     guesses::Strangers,
-    http::{self, App, Parts, hosts::Hosts, problem::ApiError, request},
+    http::{self, App, Parts, hosts::Hosts},
     metrics::Metrics,
     tls::Tls,
     tokens::{Tokens, again::LastGiven},
@@ -86,6 +92,10 @@ pub struct Settings {
     pub max_connections: usize,
     /// Per address of a peer; loopback is not limited by it.
     pub max_connections_per_peer: usize,
+    /// Connections by the Unix socket.
+    pub max_socket_connections: usize,
+    /// Calls and streams that are open at once on one HTTP/2 connection.
+    pub max_streams_per_connection: usize,
     /// Wrong keys and tokens that a peer may show in a second.
     pub wrong_per_peer: u32,
     /// Whether a proxy is all that can connect, and says for whom it speaks.
@@ -95,6 +105,8 @@ pub struct Settings {
     pub host_paths: Vec<PathBuf>,
     /// The image of sandboxes for which nobody names one.
     pub sessions_image: Option<String>,
+    /// What an answer to `POST /execute` has of each stream.
+    pub execute_output: ByteSize,
     /// The image of those that are to run in containers.
     pub docker_image: Option<String>,
     /// How long servers in sandboxes may take.
@@ -111,7 +123,7 @@ impl Settings {
         format!("{}://{address}", self.scheme())
     }
 
-    fn scheme(&self) -> &'static str {
+    pub(crate) fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
 }
@@ -126,12 +138,15 @@ impl Default for Settings {
             drain: Duration::from_secs(10),
             head_deadline: Duration::from_secs(10),
             max_connections: 4096,
-            max_connections_per_peer: 256,
+            max_connections_per_peer: 1024,
+            max_socket_connections: 1024,
+            max_streams_per_connection: 1024,
             wrong_per_peer: 20,
             is_behind_proxy: false,
             timing: Timing::default(),
             host_paths: Vec::new(),
             sessions_image: None,
+            execute_output: EXECUTE_OUTPUT,
             docker_image: None,
             ports: ports::Timing::default(),
             previews_url: None,
@@ -193,9 +208,15 @@ pub async fn serve(
     let surface = Surface::new(sandboxes, tasks.clone(), phase.clone(), audit.clone());
     let host_paths = HostPaths::Below(settings.host_paths.clone());
     let grpc = Grpc::new(app.keyring.clone(), host_paths, surface).await;
+    let refuser = Refuser::new(tasks.clone(), phase.clone());
+    let streams = http2::Limits {
+        first_within: settings.head_deadline,
+        max_streams: settings.max_streams_per_connection,
+    };
     if let Some(socket) = socket {
+        let limits = (settings.max_socket_connections, streams);
         let serving =
-            socket.serve(grpc.clone(), tasks.clone(), settings.head_deadline, phase.clone());
+            socket.serve(grpc.clone(), tasks.clone(), limits, refuser.clone(), phase.clone());
         tasks.start("agbox socket", serving);
     }
     if let Some(tls) = settings.tls.clone() {
@@ -212,6 +233,7 @@ pub async fn serve(
         places: Arc::new(Semaphore::new(settings.max_connections)),
         per_peer: Arc::default(),
         max_per_peer: settings.max_connections_per_peer,
+        refuser: refuser.clone(),
         head_deadline: settings.head_deadline,
         stalled_within: settings.timing.stalled_within,
         surfaces: Surfaces {
@@ -221,6 +243,7 @@ pub async fn serve(
             strangers,
             tasks: tasks.clone(),
             phase,
+            streams,
         },
     };
     let mut tidy = interval(TIDY);
@@ -311,6 +334,7 @@ struct Door {
     places: Arc<Semaphore>,
     per_peer: Arc<Mutex<HashMap<IpAddr, usize>>>,
     max_per_peer: usize,
+    refuser: Refuser,
     head_deadline: Duration,
     stalled_within: Duration,
     surfaces: Surfaces,
@@ -325,6 +349,7 @@ struct Surfaces {
     strangers: Strangers,
     tasks: Tasks,
     phase: watch::Receiver<Phase>,
+    streams: http2::Limits,
 }
 
 /// A connection's place among all. Goes along with the socket, also through an upgrade.
@@ -371,8 +396,9 @@ impl Door {
         let (was_wrong, last_given) = (Arc::default(), LastGiven::default());
         let Some(place) = self.place(Peer { address: peer, reached, was_wrong, last_given }) else {
             tracing::warn!(%peer, "no room for a connection");
-            if self.tls.is_none() {
-                self.surfaces.tasks.start("turn away", turn_away(stream));
+            match self.tls.clone() {
+                None => self.refuser.refuse(stream),
+                Some(tls) => self.refuser.refuse_safely(tls, stream),
             }
             return;
         };
@@ -422,22 +448,10 @@ async fn refuse_one(
     match spare.accept(error, listener).await {
         // Whoever expects TLS understands nothing before it, and it would cost more than a place.
         Some(stream) if tls.is_some() => drop(stream),
-        Some(stream) => turn_away(stream).await,
+        Some(stream) => refuse_at_once(&stream),
         None => sleep(NO_DESCRIPTORS).await,
     }
     spare.renew();
-}
-
-/// Answers that there is no room, to whoever reads it.
-async fn turn_away(mut stream: TcpStream) {
-    let message = "there is no room for another connection; try again soon";
-    let body = ApiError::new(ErrorCode::Unavailable, message).body(&request::id_or_new());
-    let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let _ = timeout(Duration::from_secs(1), stream.write_all(answer.as_bytes())).await;
 }
 
 /// Talks over TLS, once both sides know whom they talk to.
@@ -464,7 +478,7 @@ async fn talk<S>(stream: S, place: Place, surfaces: Surfaces, head_deadline: Dur
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Surfaces { router, grpc, hosts, strangers, tasks, mut phase } = surfaces;
+    let Surfaces { router, grpc, hosts, strangers, tasks, mut phase, streams } = surfaces;
     let sniffed = select! {
         sniffed = sniff(stream, head_deadline) => sniffed,
         _ = phase.wait_for(|phase| *phase != Phase::Serving) => None,
@@ -478,13 +492,22 @@ where
             let service = service_fn(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(place.clone());
                 request.extensions_mut().insert(peer.clone());
-                if let Some(fault) = answers.begin() {
+                let (number, fault) = answers.begin();
+                if let Some(fault) = fault {
                     request.extensions_mut().insert(fault);
                 }
+                let (request, progress) = unread::watch(request);
                 let (answer, answers) = (router.call(request), Arc::clone(&answers));
                 async move {
-                    let answer = answer.await.unwrap_or_else(|never| match never {});
-                    answers.give(answer.status() == StatusCode::SWITCHING_PROTOCOLS);
+                    let mut answer = answer.await.unwrap_or_else(|never| match never {});
+                    let is_upgrade = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+                    let has_arrived = answers.has_arrived(number);
+                    let is_last = progress.is_some_and(|it| !it.allows_another(has_arrived));
+                    if is_last && !is_upgrade {
+                        let close = HeaderValue::from_static("close");
+                        answer.headers_mut().insert(CONNECTION, close);
+                    }
+                    answers.give(is_upgrade);
                     Ok(answer)
                 }
             });
@@ -503,7 +526,7 @@ where
                     Ok(router.call(request).await.unwrap_or_else(|never| match never {}))
                 }
             });
-            http2::talk(stream, service, head_deadline, tasks, phase).await;
+            http2::talk(stream, service, streams, tasks, phase).await;
             drop(place);
         }
     }

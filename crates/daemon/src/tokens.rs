@@ -11,6 +11,7 @@ pub(crate) mod claims;
 mod ends;
 mod header;
 mod held;
+pub(crate) mod issued;
 mod ledger;
 pub mod link;
 pub mod masters;

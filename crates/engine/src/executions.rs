@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     Engine,
-    queue::ClientNumber,
+    queue::QueueClient,
     run::{self, Stop, Waiting},
 };
 
@@ -20,7 +20,7 @@ const WAITING_EVENTS: usize = 4;
 #[derive(Debug)]
 pub struct Client {
     engine: Engine,
-    number: ClientNumber,
+    queued_as: QueueClient,
 }
 
 /// An accepted execution: its events in order, and the way to cancel it.
@@ -62,20 +62,20 @@ pub enum Event {
 }
 
 impl Client {
-    pub(crate) fn new(engine: Engine) -> Self {
-        let number = engine.inner.queue.new_client();
-        Self { engine, number }
+    pub(crate) fn new(engine: Engine, tenant: &str) -> Self {
+        let queued_as = engine.inner.queue.new_client(tenant);
+        Self { engine, queued_as }
     }
 
     /// Accepts an execution into the queue, or refuses it at once when there is no room.
     pub fn submit(&self, mut execution: Execution) -> Result<Submitted, Overloaded> {
         execution.freshness = execution.freshness.at_least(self.engine.inner.freshness);
-        let place = self.engine.inner.queue.line_up(self.number, execution.size())?;
+        let place = self.engine.inner.queue.line_up(&self.queued_as, execution.size())?;
         let (events_in, events) = mpsc::channel(WAITING_EVENTS);
         let (reason, stop) = mpsc::channel(1);
         let engine = self.engine.clone();
         // Before it is anybody's turn: pools are to see the whole line.
-        let in_line = engine.inner.slots.line_up(&execution);
+        let in_line = engine.inner.slots.line_up(self.queued_as.tenant(), &execution);
         self.engine.inner.tasks.start("execution", async move {
             let waiting = Waiting { place, in_line };
             run::execution(&engine, execution, waiting, events_in, Stop::new(stop)).await;

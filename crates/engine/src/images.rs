@@ -22,6 +22,7 @@ use std::{
 
 use ::images::worker::wire::{Answer, Ask, Record};
 use isolate::{plan::Identity, sandbox::MAX_LAYERS};
+use model::ids::Tenant;
 use tokio::sync::{RwLock, RwLockWriteGuard, oneshot};
 
 pub use ::images::{
@@ -32,13 +33,13 @@ pub use ::images::{
         Kind, Reference, ReferenceError,
         allowed::{Allowed, Refusal},
     },
-    store::{Collected, InUse},
+    store::{Collected, InUse, Quota},
     unpack::Limits,
     worker::wire::Summary,
 };
 pub use error::ImageError;
 pub use pins::Pinned;
-pub use settings::{Login, Registry, Settings};
+pub use settings::{Login, Network, NetworkError, Registry, Settings};
 
 use crate::{spawner::Spawner, tasks::Tasks};
 use flights::{Flights, Source};
@@ -73,6 +74,14 @@ impl FromStr for Wanted {
     fn from_str(text: &str) -> Result<Self, ImageError> {
         Ok(Self { reference: text.parse()?, opened: None, policy: Policy::default() })
     }
+}
+
+/// What an image is called, and by which tenant: tenants share layers, and never names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OwnedName {
+    pub(crate) tenant: Tenant,
+    /// In its full form.
+    pub(crate) name: String,
 }
 
 /// What a sandbox is made from.
@@ -142,7 +151,7 @@ struct Inner {
     pins: Pins,
     /// Held by whoever pins something; by whoever deletes, alone.
     gate: Arc<RwLock<()>>,
-    known: Mutex<BTreeMap<String, Known>>,
+    known: Mutex<BTreeMap<OwnedName, Known>>,
     tasks: Tasks,
 }
 
@@ -192,12 +201,18 @@ impl Images {
 
     /// Finds what a sandbox is to be made from, and brings it here if it is not. Those who want the
     /// same at once share the work, and it stops when none of them does any more.
-    pub async fn get(&self, wanted: Wanted, listener: &Listener) -> Result<Found, ImageError> {
+    pub async fn get(
+        &self,
+        tenant: &Tenant,
+        wanted: Wanted,
+        listener: &Listener,
+    ) -> Result<Found, ImageError> {
         let Wanted { reference, opened, policy } = wanted;
         if opened.is_none() {
             self.check(&reference)?;
         }
-        let name = reference.to_string();
+        let owned = OwnedName { tenant: tenant.clone(), name: reference.to_string() };
+        let name = owned.name.clone();
         match reference {
             Reference::Host => Ok(Found::Host),
             Reference::Directory(path) => {
@@ -206,70 +221,92 @@ impl Images {
             }
             Reference::Archive(path) => {
                 let (file, stamp) = self.open(&name, &path, opened).await?.file()?;
-                self.local(name, stamp, Source::Archive(file), listener).await
+                self.local(owned, stamp, Source::Archive(file), listener).await
             }
             Reference::Layout { path, tag } => {
                 let (folder, stamp) = self.open(&name, &path, opened).await?.layout()?;
-                self.local(name, stamp, Source::Layout { folder, tag }, listener).await
+                self.local(owned, stamp, Source::Layout { folder, tag }, listener).await
             }
             Reference::Registry(registry_name) => {
                 let stays = registry_name.digest().is_some();
                 if (stays || policy == Policy::Missing)
-                    && let Some(here) = self.find(&name).await?
+                    && let Some(here) = self.find(&owned).await?
                 {
                     return Ok(Found::Image(here));
                 }
-                let pulled =
-                    self.inner.flights.join(name.clone(), &name, Source::Registry, listener);
-                let pulled = pulled.await?;
-                self.remember(&pulled, None);
+                let registry = self.inner.workers.endpoint_of(registry_name.registry());
+                let source = Source::Registry(registry.ok_or_else(|| {
+                    let registry = registry_name.registry().to_owned();
+                    ImageError::Reference(ReferenceError::Registry(registry))
+                })?);
+                let pulled = self.inner.flights.join(name, &owned, source, listener).await?;
+                self.remember(owned, &pulled, None);
                 Ok(Found::Image(pulled))
             }
         }
     }
 
     /// Brings an image here, or brings what is here up to date.
-    pub async fn pull(&self, wanted: Wanted, listener: &Listener) -> Result<Pinned, ImageError> {
+    pub async fn pull(
+        &self,
+        tenant: &Tenant,
+        wanted: Wanted,
+        listener: &Listener,
+    ) -> Result<Pinned, ImageError> {
         let image = wanted.reference.to_string();
-        match self.get(Wanted { policy: Policy::Refresh, ..wanted }, listener).await? {
+        match self.get(tenant, Wanted { policy: Policy::Refresh, ..wanted }, listener).await? {
             Found::Image(pinned) => Ok(pinned),
             Found::Host | Found::Directory { .. } => Err(ImageError::InPlace { image }),
         }
     }
 
     /// Returns an image that is here, by its name or by its id.
-    pub async fn inspect(&self, name: &str) -> Result<Pinned, ImageError> {
-        let name = full_name(name)?;
-        self.find(&name).await?.ok_or(ImageError::Unknown { image: name })
+    pub async fn inspect(&self, tenant: &Tenant, name: &str) -> Result<Pinned, ImageError> {
+        let owned = OwnedName { tenant: tenant.clone(), name: full_name(name)? };
+        self.find(&owned).await?.ok_or(ImageError::Unknown { image: owned.name })
     }
 
-    /// Returns every image that is here, by name.
-    pub async fn list(&self) -> Result<Vec<Summary>, ImageError> {
-        match self.ask(Ask::List, "images").await? {
+    /// Returns every image that a tenant has, by name.
+    pub async fn list(&self, tenant: &Tenant) -> Result<Vec<Summary>, ImageError> {
+        match self.ask(Ask::List { tenant: tenant.to_string() }, "images").await? {
             Answer::Images(images) => Ok(images),
             _ => Err(confused()),
         }
     }
 
-    /// Takes a name away, or all names of the image with that id, and deletes what nobody needs any
-    /// more. An image that a sandbox uses keeps its last name.
-    pub async fn remove(&self, name: &str, in_use: &InUse) -> Result<Collected, ImageError> {
-        let (images, name, in_use) = (self.clone(), full_name(name)?, in_use.clone());
-        self.undisturbed(async move { images.remove_alone(name, &in_use).await }).await
+    /// Takes a name of a tenant away, or all its names of the image with that id, and deletes what
+    /// nothing needs any more. An image that a sandbox of the tenant (`own`) uses keeps its last name.
+    pub async fn remove(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+        own: &InUse,
+        in_use: &InUse,
+    ) -> Result<Collected, ImageError> {
+        let owned = OwnedName { tenant: tenant.clone(), name: full_name(name)? };
+        let (images, own, in_use) = (self.clone(), own.clone(), in_use.clone());
+        self.undisturbed(async move { images.remove_alone(owned, &own, &in_use).await }).await
     }
 
-    async fn remove_alone(&self, name: String, in_use: &InUse) -> Result<Collected, ImageError> {
+    async fn remove_alone(
+        &self,
+        owned: OwnedName,
+        own: &InUse,
+        in_use: &InUse,
+    ) -> Result<Collected, ImageError> {
+        let OwnedName { tenant, name } = owned;
         let _alone = self.alone().await;
         let id = name.parse::<Digest>().ok();
         let is_it = |it: &Summary| id.map_or_else(|| it.names.contains(&name), |id| it.id == id);
-        let found = self.list().await?.into_iter().find(is_it);
+        let found = self.list(&tenant).await?.into_iter().find(is_it);
         let found = found.ok_or_else(|| ImageError::Unknown { image: name.clone() })?;
         let names = if id.is_some() { found.names.clone() } else { vec![name.clone()] };
-        let is_used = in_use.images.contains(&found.id) || self.inner.pins.holds(found.id);
+        let is_used = own.images.contains(&found.id) || self.inner.pins.holds(found.id);
         if is_used && names.len() == found.names.len() {
             return Err(ImageError::InUse { image: name });
         }
-        self.ask(Ask::RemoveNames { names }, &name).await?;
+        let tenant = tenant.to_string();
+        self.ask(Ask::RemoveNames { tenant, names }, &name).await?;
         self.collect_alone(in_use).await
     }
 
@@ -308,15 +345,17 @@ impl Images {
     }
 
     /// Looks for an image that is here already, and keeps it.
-    async fn find(&self, name: &str) -> Result<Option<Pinned>, ImageError> {
+    async fn find(&self, owned: &OwnedName) -> Result<Option<Pinned>, ImageError> {
+        let name = &owned.name;
         let _shared = self.inner.gate.read().await;
-        if let Some(known) = self.known_as(name, None) {
+        if let Some(known) = self.known_as(owned, None) {
             return Ok(Some(self.inner.pins.pin(known)));
         }
-        match self.ask(Ask::Find { name: name.to_owned() }, name).await? {
+        let tenant = owned.tenant.to_string();
+        match self.ask(Ask::Find { tenant, name: name.clone() }, name).await? {
             Answer::Image(Some(record)) => {
                 let pinned = self.inner.pins.pin(Image::new(name, *record)?);
-                self.remember(&pinned, None);
+                self.remember(owned.clone(), &pinned, None);
                 Ok(Some(pinned))
             }
             Answer::Image(None) => Ok(None),
@@ -337,21 +376,21 @@ impl Images {
     /// Brings an image from a file in, unless the file is the one that it was made from before.
     async fn local(
         &self,
-        name: String,
+        owned: OwnedName,
         stamp: Stamp,
         source: Source,
         listener: &Listener,
     ) -> Result<Found, ImageError> {
         {
             let _shared = self.inner.gate.read().await;
-            if let Some(known) = self.known_as(&name, Some(stamp)) {
+            if let Some(known) = self.known_as(&owned, Some(stamp)) {
                 return Ok(Found::Image(self.inner.pins.pin(known)));
             }
         }
         // Two callers may see different files under one name.
-        let key = format!("{name} {stamp:?}");
-        let pulled = self.inner.flights.join(key, &name, source, listener).await?;
-        self.remember(&pulled, Some(stamp));
+        let key = format!("{} {stamp:?}", owned.name);
+        let pulled = self.inner.flights.join(key, &owned, source, listener).await?;
+        self.remember(owned, &pulled, Some(stamp));
         Ok(Found::Image(pulled))
     }
 
@@ -372,20 +411,20 @@ impl Images {
         asked.map_err(|unanswered| from_unanswered(image, unanswered))
     }
 
-    fn known_as(&self, name: &str, stamp: Option<Stamp>) -> Option<Image> {
+    fn known_as(&self, name: &OwnedName, stamp: Option<Stamp>) -> Option<Image> {
         self.known().get(name).filter(|known| known.stamp == stamp).map(|it| it.image.clone())
     }
 
     /// What is pinned is here, and stays so until somebody deletes, who forgets everything after.
-    fn remember(&self, pinned: &Pinned, stamp: Option<Stamp>) {
+    fn remember(&self, name: OwnedName, pinned: &Pinned, stamp: Option<Stamp>) {
         let mut known = self.known();
         if known.len() >= MOST_KNOWN {
             known.clear();
         }
-        known.insert(pinned.name.clone(), Known { image: (**pinned).clone(), stamp });
+        known.insert(name, Known { image: (**pinned).clone(), stamp });
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<OwnedName, Known>> {
         self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,10 +3,10 @@
 pub mod added;
 mod table;
 
-use std::{os::unix::fs::PermissionsExt as _, path::Path, sync::LazyLock};
+use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
 use isolate::plan::{Disk, Launch, Program, SlotSpec, WORKSPACE};
-use model::units::ByteSize;
+use model::{limits::FixedLimits, units::ByteSize};
 
 use added::{AddError, Added};
 
@@ -28,6 +28,8 @@ pub struct Language {
     pub pool_size: usize,
     /// What one of them takes, about.
     pub slot_memory: ByteSize,
+    /// What the runtime takes that they are forked from, about; nothing if they are not.
+    pub zygote_memory: ByteSize,
     /// Variables that the runtime looks at only when it starts; a `*` at the end stands for any
     /// rest.
     pub start_time_variables: Vec<String>,
@@ -60,9 +62,6 @@ const FILE: &str = "{file}";
 /// The variables that every execution has.
 const ENV: [&str; 4] =
     ["PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "USER=agbox", "HOME=/home/agbox"];
-
-/// What the writable layer of an execution may hold.
-const DISK: Disk = Disk { bytes: 64 << 20, inodes: 16 * 1024 };
 
 const MAX_OPEN_FILES: u32 = 1024;
 
@@ -134,20 +133,13 @@ impl Language {
 }
 
 /// Returns what a slot of any language looks like, but for its program.
-pub(crate) fn slot_spec(launch: Launch) -> SlotSpec {
-    SlotSpec { launch, disk: DISK, max_processes: max_processes(), max_open_files: MAX_OPEN_FILES }
+pub(crate) fn slot_spec(launch: Launch, limits: FixedLimits) -> SlotSpec {
+    let disk = Disk { bytes: limits.disk.as_bytes(), inodes: limits.inodes };
+    SlotSpec { launch, disk, max_processes: limits.processes, max_open_files: MAX_OPEN_FILES }
 }
 
 fn base_env() -> Vec<String> {
     ENV.iter().map(ToString::to_string).collect()
-}
-
-/// Runtimes start threads per processor, so the room for them grows with the machine.
-fn max_processes() -> u32 {
-    // Asking the system means reading files.
-    static PROCESSORS: LazyLock<usize> =
-        LazyLock::new(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-    u32::try_from(64 + 8 * *PROCESSORS).unwrap_or(u32::MAX)
 }
 
 fn is_executable(program: &str) -> bool {

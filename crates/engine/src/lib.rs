@@ -5,6 +5,8 @@
 pub mod executions;
 pub mod images;
 pub mod languages;
+pub mod machine_size;
+mod outbound;
 mod queue;
 mod run;
 pub mod sandboxes;
@@ -22,7 +24,7 @@ pub mod posture {
     };
 }
 
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use isolate::socket::PacketSocket;
 use model::{
@@ -52,6 +54,7 @@ pub struct Settings {
     pub freshness: Freshness,
     /// What slots that wait for their requests may take together.
     pub pool_memory: PoolMemory,
+    pub pool_idle: PoolIdle,
 }
 
 /// Memory for slots that wait, in all pools together. They have what they need at least in any
@@ -62,9 +65,18 @@ pub struct PoolMemory(pub ByteSize);
 
 impl Default for PoolMemory {
     fn default() -> Self {
-        let machine = rustix::system::sysinfo();
-        let all = u64::from(machine.mem_unit).saturating_mul(machine.totalram);
-        Self(ByteSize::bytes(all / 8))
+        Self(ByteSize::bytes(machine_size::memory().as_bytes() / 8))
+    }
+}
+
+/// How long a tenant's slots wait for its next request before they are ended. Those of the server's own
+/// tenant wait for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolIdle(pub Duration);
+
+impl Default for PoolIdle {
+    fn default() -> Self {
+        Self(Duration::from_mins(10))
     }
 }
 
@@ -110,6 +122,8 @@ pub enum EngineError {
     Slot(#[from] isolate::plan::Broken),
     #[error("a slot came without its descriptors")]
     MissingDescriptors,
+    #[error("the pool of slots was closed")]
+    PoolClosed,
     #[error("the init of a slot is gone")]
     InitGone,
     #[error("the init of a slot said something that cannot be understood")]
@@ -128,14 +142,7 @@ impl Engine {
         let tasks = Tasks::default();
         let spawner = spawner::connect(PacketSocket::from_fd(spawner), &tasks)?;
         let posture = spawner.posture().await?;
-        let slots = Slots::open(
-            spawner.clone(),
-            &settings.languages,
-            settings.freshness,
-            settings.pool_memory.0,
-            &tasks,
-        )
-        .await?;
+        let slots = Slots::open(spawner.clone(), &settings, &tasks).await?;
         let inner = Inner {
             posture,
             limits: settings.limits,
@@ -211,8 +218,9 @@ impl Engine {
         self.inner.slots.close();
     }
 
-    /// Opens an account for one connection: its executions are counted and limited together.
-    pub fn client(&self) -> executions::Client {
-        executions::Client::new(self.clone())
+    /// Opens an account for one connection of a tenant: its executions are counted and limited together.
+    /// Tenants take turns, and share no warm slot and no zygote.
+    pub fn client(&self, tenant: &str) -> executions::Client {
+        executions::Client::new(self.clone(), tenant)
     }
 }

@@ -1,4 +1,5 @@
-//! Whose turn it is: clients take turns, each in the order of its own requests.
+//! Whose turn it is: tenants take turns, within a tenant its clients do, and each client's requests
+//! are in order.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -21,30 +22,55 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     load: Load,
-    /// What code and input of everybody here take.
+    /// What code and input of all executions here take.
     held: ByteSize,
     next_client: u64,
-    /// Clients that have somebody waiting or running.
-    accounts: HashMap<ClientNumber, Account>,
-    /// Clients that have somebody waiting, in the order of their turns.
-    turns: VecDeque<ClientNumber>,
+    /// Clients that have an execution waiting or running.
+    clients: HashMap<ClientNumber, ClientAccount>,
+    /// Tenants of these clients.
+    tenants: HashMap<Arc<str>, TenantAccount>,
+    /// Tenants that have an execution waiting, in the order of their turns.
+    turns: VecDeque<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
-struct Account {
+struct ClientAccount {
     running: usize,
     waiting: VecDeque<oneshot::Sender<()>>,
 }
 
+#[derive(Debug, Default)]
+struct TenantAccount {
+    load: Load,
+    held: ByteSize,
+    /// How many places it has, waiting, running or being given back.
+    places: usize,
+    /// Clients that have an execution waiting, in the order of their turns.
+    turns: VecDeque<ClientNumber>,
+}
+
 /// Tells clients apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ClientNumber(u64);
+struct ClientNumber(u64);
 
-/// A place in the queue, and then among those who run. Dropping it gives the place back.
+/// A client of a tenant.
+#[derive(Clone, Debug)]
+pub(crate) struct QueueClient {
+    number: ClientNumber,
+    tenant: Arc<str>,
+}
+
+impl QueueClient {
+    pub(crate) fn tenant(&self) -> &Arc<str> {
+        &self.tenant
+    }
+}
+
+/// A place in the queue, and then among those that run. Dropping it gives the place back.
 #[derive(Debug)]
 pub(crate) struct Place {
     queue: Arc<Queue>,
-    client: ClientNumber,
+    client: QueueClient,
     /// What its code and input take.
     size: ByteSize,
     turn: oneshot::Receiver<()>,
@@ -62,17 +88,13 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.turn.close();
-        self.queue.release(self.size);
         // The turn may have come just before the place was given up.
-        if self.runs || self.turn.try_recv().is_ok() {
-            self.queue.leave(self.client);
-        } else {
-            self.queue.give_up(self.client);
-        }
+        let runs = self.runs || self.turn.try_recv().is_ok();
+        self.queue.leave(&self.client, self.size, runs);
     }
 }
 
-impl Account {
+impl ClientAccount {
     fn load(&self) -> Load {
         Load { running: self.running, queued: self.waiting.len() }
     }
@@ -87,85 +109,113 @@ impl Queue {
         self.state().load
     }
 
-    pub(crate) fn new_client(&self) -> ClientNumber {
+    pub(crate) fn new_client(&self, tenant: &str) -> QueueClient {
         let mut state = self.state();
         state.next_client += 1;
-        ClientNumber(state.next_client)
+        QueueClient { number: ClientNumber(state.next_client), tenant: tenant.into() }
     }
 
     /// Lines up for this client with code and input of this size, unless there are too many
     /// already.
     pub(crate) fn line_up(
         self: &Arc<Self>,
-        client: ClientNumber,
+        client: &QueueClient,
         size: ByteSize,
     ) -> Result<Place, Overloaded> {
-        let mut state = self.state();
-        let account = state.accounts.get(&client).map(Account::load).unwrap_or_default();
-        self.capacity.admit(account, state.load)?;
-        self.capacity.hold(size, state.held)?;
-        state.held = state.held.saturating_add(size);
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let of_client = state.clients.get(&client.number).map(ClientAccount::load);
+        let of_tenant = state.tenants.get(&client.tenant);
+        let (load, held) = of_tenant.map(|tenant| (tenant.load, tenant.held)).unwrap_or_default();
+        self.capacity.admit(of_client.unwrap_or_default(), load, state.load)?;
+        self.capacity.hold(size, held, state.held)?;
         let (call, turn) = oneshot::channel();
-        let account = state.accounts.entry(client).or_default();
+        let account = state.clients.entry(client.number).or_default();
+        let tenant = state.tenants.entry(Arc::clone(&client.tenant)).or_default();
+        if account.waiting.is_empty() {
+            if tenant.turns.is_empty() {
+                state.turns.push_back(Arc::clone(&client.tenant));
+            }
+            tenant.turns.push_back(client.number);
+        }
         account.waiting.push_back(call);
-        let is_first = account.waiting.len() == 1;
-        state.load.queued += 1;
-        if is_first {
-            state.turns.push_back(client);
+        tenant.places += 1;
+        for load in [&mut tenant.load, &mut state.load] {
+            load.queued += 1;
         }
-        self.call_next(&mut state);
-        drop(state);
-        Ok(Place { queue: Arc::clone(self), client, size, turn, runs: false })
+        for held in [&mut tenant.held, &mut state.held] {
+            *held = held.saturating_add(size);
+        }
+        self.call_next(state);
+        drop(guard);
+        let (queue, client) = (Arc::clone(self), client.clone());
+        Ok(Place { queue, client, size, turn, runs: false })
     }
 
-    fn release(&self, size: ByteSize) {
-        let mut state = self.state();
-        state.held = state.held.saturating_sub(size);
-    }
-
-    fn leave(&self, client: ClientNumber) {
-        let mut state = self.state();
-        state.load.running -= 1;
-        if let Some(account) = state.accounts.get_mut(&client) {
-            account.running -= 1;
+    /// Gives back what an execution had that ran or still waited.
+    fn leave(&self, client: &QueueClient, size: ByteSize, runs: bool) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        // A tenant is there as long as anything of it is held.
+        let Some(tenant) = state.tenants.get_mut(&client.tenant) else { return };
+        for held in [&mut tenant.held, &mut state.held] {
+            *held = held.saturating_sub(size);
+        }
+        tenant.places -= 1;
+        // Another that left may have taken this one's call out of the line already.
+        if let Some(account) = state.clients.get_mut(&client.number) {
+            let before = account.waiting.len();
+            account.waiting.retain(|call| !call.is_closed());
+            let given_up = before - account.waiting.len();
+            account.running -= usize::from(runs);
+            for load in [&mut tenant.load, &mut state.load] {
+                load.queued -= given_up;
+                load.running -= usize::from(runs);
+            }
         }
         state.forget_if_idle(client);
-        self.call_next(&mut state);
+        self.call_next(state);
     }
 
-    fn give_up(&self, client: ClientNumber) {
-        let mut state = self.state();
-        let Some(account) = state.accounts.get_mut(&client) else { return };
-        let before = account.waiting.len();
-        account.waiting.retain(|call| !call.is_closed());
-        let gone = before - account.waiting.len();
-        state.load.queued -= gone;
-        state.forget_if_idle(client);
-    }
-
-    /// Calls everybody whose turn it is now, one of each client after the other.
+    /// Calls everyone whose turn it is now, one of each tenant after the other.
     fn call_next(&self, state: &mut State) {
         let mut passed_over = 0;
         while passed_over < state.turns.len() {
-            let Some(client) = state.turns.pop_front() else { return };
-            let Some(account) = state.accounts.get_mut(&client) else { continue };
-            if self.capacity.may_start(account.load(), state.load) {
+            let Some(tenant) = state.turns.pop_front() else { return };
+            if self.call_one_of(state, &tenant) {
                 passed_over = 0;
-                if let Some(call) = account.waiting.pop_front() {
-                    state.load.queued -= 1;
-                    // Whoever has gone away while waiting takes no place.
-                    if call.send(()).is_ok() {
-                        account.running += 1;
-                        state.load.running += 1;
-                    }
-                }
             } else {
                 passed_over += 1;
             }
-            if !account.waiting.is_empty() {
-                state.turns.push_back(client);
+            if state.tenants.get(&tenant).is_some_and(|account| !account.turns.is_empty()) {
+                state.turns.push_back(tenant);
             }
         }
+    }
+
+    /// Calls the first of a tenant's clients that may start one. Returns whether there was any.
+    fn call_one_of(&self, state: &mut State, tenant: &Arc<str>) -> bool {
+        let Some(tenant) = state.tenants.get_mut(tenant) else { return false };
+        for _ in 0..tenant.turns.len() {
+            let Some(client) = tenant.turns.pop_front() else { return false };
+            let Some(account) = state.clients.get_mut(&client) else { continue };
+            let may_start = self.capacity.may_start(account.load(), tenant.load, state.load);
+            let call = if may_start { account.waiting.pop_front() } else { None };
+            if !account.waiting.is_empty() {
+                tenant.turns.push_back(client);
+            }
+            if let Some(call) = call {
+                // One that was given up while it waited takes no place.
+                let starts = usize::from(call.send(()).is_ok());
+                account.running += starts;
+                for load in [&mut tenant.load, &mut state.load] {
+                    load.queued -= 1;
+                    load.running += starts;
+                }
+                return true;
+            }
+        }
+        false
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -174,10 +224,21 @@ impl Queue {
 }
 
 impl State {
-    fn forget_if_idle(&mut self, client: ClientNumber) {
-        if self.accounts.get(&client).is_some_and(|account| account.load() == Load::default()) {
-            self.accounts.remove(&client);
-            self.turns.retain(|waiting| *waiting != client);
+    /// Forgets a client without executions, and a tenant without clients.
+    fn forget_if_idle(&mut self, client: &QueueClient) {
+        let account = self.clients.get(&client.number).map(ClientAccount::load);
+        let Some(tenant) = self.tenants.get_mut(&client.tenant) else { return };
+        if account.is_some_and(|load| load.queued == 0) {
+            tenant.turns.retain(|waiting| *waiting != client.number);
+        }
+        if account == Some(Load::default()) {
+            self.clients.remove(&client.number);
+        }
+        if tenant.turns.is_empty() {
+            self.turns.retain(|waiting| *waiting != client.tenant);
+        }
+        if tenant.places == 0 {
+            self.tenants.remove(&client.tenant);
         }
     }
 }
@@ -202,9 +263,11 @@ mod tests {
     #[test]
     fn clients_take_turns() {
         let queue = queue(1, 1, 9);
-        let (a, b) = (queue.new_client(), queue.new_client());
-        let mut places: Vec<Place> =
-            [a, a, a, b].into_iter().map(|client| queue.line_up(client, ONE).unwrap()).collect();
+        let (a, b) = (queue.new_client("one"), queue.new_client("one"));
+        let mut places: Vec<Place> = [&a, &a, &a, &b]
+            .into_iter()
+            .map(|client| queue.line_up(client, ONE).unwrap())
+            .collect();
         assert_eq!(places.iter_mut().map(runs).collect::<Vec<_>>(), [true, false, false, false]);
         drop(places.remove(0));
         assert_eq!(places.iter_mut().map(runs).collect::<Vec<_>>(), [true, false, false]);
@@ -215,44 +278,75 @@ mod tests {
     #[test]
     fn a_client_with_all_its_places_taken_does_not_hold_up_others() {
         let queue = queue(2, 1, 9);
-        let (a, b) = (queue.new_client(), queue.new_client());
+        let (a, b) = (queue.new_client("one"), queue.new_client("one"));
         let mut places: Vec<Place> =
-            [a, a, b].into_iter().map(|client| queue.line_up(client, ONE).unwrap()).collect();
+            [&a, &a, &b].into_iter().map(|client| queue.line_up(client, ONE).unwrap()).collect();
         assert_eq!(places.iter_mut().map(runs).collect::<Vec<_>>(), [true, false, true]);
+    }
+
+    #[test]
+    fn a_tenant_with_many_clients_has_no_more_turns_than_one_with_a_single_client() {
+        let queue = queue(1, 1, 9);
+        let [a, b, c] = ["many", "many", "many"].map(|tenant| queue.new_client(tenant));
+        let other = queue.new_client("single");
+        let line = [&a, &b, &c, &a, &other, &other];
+        let mut places: Vec<Option<Place>> =
+            line.into_iter().map(|client| queue.line_up(client, ONE).ok()).collect();
+        let mut order = Vec::new();
+        while let Some(next) = places.iter_mut().position(|place| place.as_mut().is_some_and(runs))
+        {
+            order.push(next);
+            places[next] = None;
+        }
+        assert_eq!(order, [0, 1, 4, 2, 5, 3]);
+    }
+
+    #[test]
+    fn a_tenant_that_takes_all_it_can_get_does_not_keep_another_from_starting() {
+        let queue = Queue::new(Capacity::default());
+        let hog: Vec<QueueClient> = (0..4).map(|_| queue.new_client("hog")).collect();
+        let mut taken: Vec<Place> =
+            (0..16).flat_map(|_| &hog).map(|client| queue.line_up(client, ONE).unwrap()).collect();
+        assert_eq!(taken.iter_mut().filter_map(|place| runs(place).then_some(())).count(), 56);
+        let mut others: Vec<Place> = (0..8)
+            .map(|other| queue.line_up(&queue.new_client(&other.to_string()), ONE).unwrap())
+            .collect();
+        assert!(others.iter_mut().all(runs));
     }
 
     #[test]
     fn nothing_is_left_when_all_have_gone() {
         let queue = queue(1, 1, 9);
-        let a = queue.new_client();
-        let places: Vec<Place> = (0..3).map(|_| queue.line_up(a, ONE).unwrap()).collect();
+        let a = queue.new_client("one");
+        let places: Vec<Place> = (0..3).map(|_| queue.line_up(&a, ONE).unwrap()).collect();
         assert_eq!(queue.load(), Load { running: 1, queued: 2 });
         // The last first: those who wait give up before the one who runs.
         places.into_iter().rev().for_each(drop);
         assert_eq!(queue.load(), Load::default());
-        assert!(queue.state().accounts.is_empty() && queue.state().turns.is_empty());
+        assert!(queue.state().clients.is_empty() && queue.state().tenants.is_empty());
     }
 
     #[test]
     fn a_full_queue_refuses() {
         let queue = queue(1, 1, 1);
-        let a = queue.new_client();
-        let _places = [queue.line_up(a, ONE).unwrap(), queue.line_up(a, ONE).unwrap()];
-        assert_eq!(queue.line_up(a, ONE).unwrap_err(), Overloaded::Client(1));
+        let a = queue.new_client("one");
+        let _places = [queue.line_up(&a, ONE).unwrap(), queue.line_up(&a, ONE).unwrap()];
+        assert_eq!(queue.line_up(&a, ONE).unwrap_err(), Overloaded::Client(1));
     }
 
     #[test]
     fn what_runs_and_what_waits_is_held_until_it_goes() {
         let queue = queue(1, 1, 9);
-        let (a, b) = (queue.new_client(), queue.new_client());
+        let (a, b) = (queue.new_client("one"), queue.new_client("two"));
         let four = ByteSize::bytes(4);
-        let (running, waiting) = (queue.line_up(a, four).unwrap(), queue.line_up(a, four).unwrap());
+        let (running, waiting) =
+            (queue.line_up(&a, four).unwrap(), queue.line_up(&a, four).unwrap());
         let full = Overloaded::Held(ByteSize::bytes(8));
-        assert_eq!(queue.line_up(b, four).unwrap_err(), full);
-        drop(queue.line_up(b, ONE).unwrap());
+        assert_eq!(queue.line_up(&b, four).unwrap_err(), full);
+        drop(queue.line_up(&b, ONE).unwrap());
         drop(waiting);
-        let next = queue.line_up(b, four).unwrap();
-        assert_eq!(queue.line_up(b, four).unwrap_err(), full);
+        let next = queue.line_up(&b, four).unwrap();
+        assert_eq!(queue.line_up(&b, four).unwrap_err(), full);
         drop((running, next));
         assert_eq!(queue.state().held, ByteSize::default());
     }

@@ -23,7 +23,7 @@ use crate::{
     Engine, EngineError,
     executions::Event,
     queue::Place,
-    slots::{Ends, InLine, Slot},
+    slots::{self, Ends, InLine, Slot},
     spawner::Control,
 };
 use output::{Budget, LastWords};
@@ -70,15 +70,15 @@ pub(crate) async fn execution(
     mut stop: Stop,
 ) {
     let slot = tokio::select! {
-        slot = slot_in_turn(engine, &execution, &mut place) => slot,
+        slot = slot_in_turn(engine, &execution, &mut place, in_line.as_ref()) => slot,
         reason = stop.reason(&events) => {
-            drop((place, in_line));
+            let pool = in_line.map(InLine::leave);
+            drop(place);
             send(&events, Event::Ended(never_started(reason))).await;
-            return engine.inner.slots.has_ended(&execution.language);
+            return slots::has_ended(pool.as_ref());
         }
     };
-    drop(in_line);
-    let language = execution.language.clone();
+    let pool = in_line.map(InLine::leave);
     let last = match slot {
         Ok(slot) => run(engine, slot, execution, &events, stop).await,
         Err(error) => Err(error),
@@ -99,7 +99,7 @@ pub(crate) async fn execution(
     // The client hears of the end first; taking the slot down and making the next can wait.
     tokio::task::yield_now().await;
     drop(remains);
-    engine.inner.slots.has_ended(&language);
+    slots::has_ended(pool.as_ref());
 }
 
 async fn send(events: &mpsc::Sender<Event>, event: Event) {
@@ -111,10 +111,11 @@ async fn slot_in_turn(
     engine: &Engine,
     execution: &Execution,
     place: &mut Place,
+    in_line: Option<&InLine>,
 ) -> Result<Slot, EngineError> {
     place.turn().await;
     let language = engine.language(&execution.language).ok_or(EngineError::UnknownLanguage)?;
-    engine.inner.slots.obtain(language, execution).await
+    engine.inner.slots.obtain(language, execution, in_line).await
 }
 
 fn never_started(reason: StopReason) -> Outcome {
@@ -198,6 +199,8 @@ struct Watch {
     control: Control,
     cgroup: Handles,
     started: Instant,
+    /// What the slot had used before its request: the start of the runtime and its warm-up.
+    cpu_before: Duration,
     stopped_for: Option<StopReason>,
     /// The deadline; once stopped, when to ask for more force.
     until: tokio::time::Instant,
@@ -214,10 +217,11 @@ struct End {
 impl Watch {
     fn start(control: Control, cgroup: Handles, limits: &Limits) -> Result<Self, EngineError> {
         let watch_memory = cgroup.is_empty().then_some(limits.memory.as_bytes());
+        let cpu_before = cgroup.cpu_time().map_err(cannot("read the usage"))?;
         control.send(&Command::Go { at_most: limits.timeout + BACKSTOP, watch_memory })?;
         let started = Instant::now();
         let until = tokio::time::Instant::from_std(started) + limits.timeout;
-        Ok(Self { control, cgroup, started, stopped_for: None, until })
+        Ok(Self { control, cgroup, started, cpu_before, stopped_for: None, until })
     }
 
     /// Has everything in the slot killed. The first reason is the one that counts.
@@ -243,7 +247,11 @@ impl Watch {
         let counted = self.cgroup.usage().map_err(cannot("read the usage"))?;
         let usage = isolate::plan::Usage {
             peak_memory: counted.peak_memory.max(seen.peak_memory),
-            cpu_time: counted.cpu_time.max(seen.cpu_time),
+            cpu_time: if self.cgroup.is_empty() {
+                seen.cpu_time
+            } else {
+                counted.cpu_time.saturating_sub(self.cpu_before)
+            },
             oom_kills: counted.oom_kills.max(seen.memory_ran_out.into()),
         };
         let end = End { exit, stopped_for: self.stopped_for, duration, usage };

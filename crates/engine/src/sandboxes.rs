@@ -52,6 +52,7 @@ use model::{
     exec::Exec,
     ids::{ExecId, NodeId, SandboxId, Tenant},
     life::{EndCause, SuspendReason},
+    resources::ResourcePolicy,
     sandbox::{Request, Sandbox, WhenStopped},
     spec::ExecSpec,
     transition::{Answer, Transition},
@@ -69,7 +70,7 @@ use crate::{
     tasks::Tasks,
 };
 use actor::{Actor, Ask, Contact, Wish};
-pub use error::SandboxError;
+pub use error::{FieldProblem, SandboxError};
 pub use events::{EventStream, News};
 use feeds::Feeds;
 use files::Crews;
@@ -95,6 +96,8 @@ pub struct Settings {
     /// What the secrets of supervisors are derived from.
     pub key: Key,
     pub defaults: Defaults,
+    /// What one sandbox may ask for.
+    pub resources: ResourcePolicy,
     /// How many bodies are there before anybody asks for a sandbox.
     pub prepared: usize,
     /// Where to meet the supervisors of containers, which the spawner knows an engine for. Nothing: this
@@ -116,8 +119,10 @@ pub struct Defaults {
     pub outputs: ByteSize,
     /// For how long the sandbox's own command may keep ending.
     pub crash_window: Duration,
-    /// How long a stopped sandbox is kept before it is deleted.
-    pub keep_stopped: Duration,
+    /// How long a stopped sandbox is kept before it is deleted; nothing: until a request deletes it.
+    pub keep_stopped: Option<Duration>,
+    /// How many events are kept of each.
+    pub events: u64,
     /// How long the record of a deleted one stays readable.
     pub keep_deleted: Duration,
 }
@@ -132,7 +137,8 @@ impl Default for Defaults {
             output: ByteSize::mib(64),
             outputs: ByteSize::mib(256),
             crash_window: Duration::from_mins(5),
-            keep_stopped: Duration::from_hours(360),
+            keep_stopped: None,
+            events: 100_000,
             keep_deleted: Duration::from_hours(360),
         }
     }
@@ -281,6 +287,11 @@ impl Sandboxes {
         Ok(self.shared.store.sandboxes(filter).await?)
     }
 
+    /// Returns what one sandbox may ask for.
+    pub fn resource_policy(&self) -> ResourcePolicy {
+        self.shared.settings.resources
+    }
+
     /// Ends its processes and keeps its files.
     pub async fn stop(&self, tenant: &Tenant, name: &str) -> Result<Taken, SandboxError> {
         self.take(tenant, name, Request::Stop(SuspendReason::Requested)).await
@@ -401,10 +412,15 @@ impl Sandboxes {
         }
     }
 
-    /// Takes the name of an image away, and deletes what nobody needs any more.
-    pub async fn remove_image(&self, name: &str) -> Result<Collected, SandboxError> {
-        let in_use = self.shared.images_in_use().await?;
-        Ok(self.shared.images.remove(name, &in_use).await?)
+    /// Takes a tenant's name of an image away, and deletes what nothing needs any more.
+    pub async fn remove_image(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+    ) -> Result<Collected, SandboxError> {
+        let in_use = self.shared.images_in_use(None).await?;
+        let own = self.shared.images_in_use(Some(tenant)).await?;
+        Ok(self.shared.images.remove(tenant, name, &own, &in_use).await?)
     }
 
     /// Returns the images that sandboxes are made from.
@@ -527,13 +543,18 @@ impl Shared {
         }
     }
 
-    /// Names what the sandboxes of this node are made from. Whoever is made meanwhile holds its
-    /// images itself.
-    async fn images_in_use(&self) -> Result<InUse, SandboxError> {
-        let there = self.store.unfinished_sandboxes(&self.settings.node).await?;
+    /// Names what the sandboxes of this node, or those of one tenant, are made from. A sandbox that is
+    /// being made holds its images itself.
+    async fn images_in_use(&self, tenant: Option<&Tenant>) -> Result<InUse, SandboxError> {
+        let mut there = self.store.unfinished_sandboxes(&self.settings.node).await?;
         if there.damaged.is_empty() {
+            let mut snapshots = self.store.ready_snapshots().await?;
+            if let Some(tenant) = tenant {
+                there.sandboxes.retain(|sandbox| sandbox.tenant == *tenant);
+                snapshots.retain(|snapshot| snapshot.tenant == *tenant);
+            }
             let mut in_use = materials::in_use(&there.sandboxes);
-            in_use.images.extend(snapshots::images_of(&self.store.ready_snapshots().await?));
+            in_use.images.extend(snapshots::images_of(&snapshots));
             return Ok(in_use);
         }
         let count = there.damaged.len();
@@ -547,7 +568,7 @@ impl Shared {
         if !self.is_littered.swap(false, Ordering::Relaxed) {
             return;
         }
-        let collected = match self.images_in_use().await {
+        let collected = match self.images_in_use(None).await {
             Ok(in_use) => self.images.collect(&in_use).await.map_err(SandboxError::from),
             Err(error) => Err(error),
         };

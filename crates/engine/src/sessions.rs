@@ -19,6 +19,7 @@ use std::{
 };
 
 use model::{
+    audit::{Action, Entry, Outcome},
     holder::{Holder, OutOfReach},
     ids::{SandboxId, SessionId, Tenant},
     lease::Terms,
@@ -98,6 +99,9 @@ pub enum Which {
 pub struct Shown {
     pub session: Session,
     pub phase: Phase,
+    /// Why the sandbox is suspended or has failed.
+    pub reason: Option<&'static str>,
+    is_gone: bool,
     /// Where the sandbox runs.
     pub provider: Provider,
     pub image: String,
@@ -179,12 +183,21 @@ impl Sessions {
         holder.reaches_last(None, self.holder(sandbox).as_ref())
     }
 
+    /// Returns the last session that this names, whatever became of it.
+    pub async fn find(
+        &self,
+        tenant: &Tenant,
+        which: &Which,
+    ) -> Result<Option<Session>, SessionError> {
+        self.shared.find(tenant, which).await
+    }
+
     /// Returns a session of this tenant.
     pub async fn show(&self, tenant: &Tenant, which: &Which) -> Result<Shown, SessionError> {
         let session = self.shared.find(tenant, which).await?;
         permit(session.as_ref(), Request::Show)?;
         let shown = self.shared.shown(session.ok_or(Refusal::NotFound)?).await?;
-        if is_gone(shown.phase) {
+        if shown.is_gone {
             self.shared.end_later(&shown.session);
             return Err(Refusal::Expired(SessionEnd::SandboxGone).into());
         }
@@ -221,21 +234,26 @@ impl Sessions {
             .await
     }
 
-    /// Ends a sandbox of this tenant, by its id or alias, and the session that it has. Returns which it was.
-    pub async fn kill(&self, tenant: &Tenant, name: &str) -> Result<SandboxId, SessionError> {
+    /// Ends a sandbox of this tenant, by its id or alias, and the session that it has. Returns both.
+    pub async fn kill(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+    ) -> Result<(SandboxId, Option<Session>), SessionError> {
         let sandbox = self.shared.sandboxes.get(tenant, name).await?;
         let end = SessionEnd::KilledByAdmin;
-        if let Some(session) = self.shared.store().session_with(&sandbox.id).await?
+        let session = self.shared.store().session_with(&sandbox.id).await?;
+        if let Some(session) = &session
             && !session.has_ended()
         {
-            match self.destroy(tenant, &Which::Id(session.id), end).await {
+            match self.destroy(tenant, &Which::Id(session.id.clone()), end).await {
                 Ok(()) | Err(SessionError::Refused(_)) => {}
                 Err(error) => return Err(error),
             }
         }
         let cause = end.cause().unwrap_or(model::life::EndCause::KilledByAdmin);
         self.shared.sandboxes.end(&sandbox.id, cause).await?;
-        Ok(sandbox.id)
+        Ok((sandbox.id, session))
     }
 
     /// Says what a sandbox is to those who hold tokens for it, from memory.
@@ -272,20 +290,6 @@ impl Sessions {
 
 fn permit(latest: Option<&Session>, request: Request) -> Result<Verdict, Refusal> {
     decide(latest.map(|latest| latest.state), request)
-}
-
-/// Whether a sandbox is of no use to anybody any more.
-const fn is_gone(phase: Phase) -> bool {
-    match phase {
-        Phase::Failed | Phase::Deleting | Phase::Terminated => true,
-        Phase::Provisioning
-        | Phase::Active
-        | Phase::Idle
-        | Phase::Frozen
-        | Phase::Stopping
-        | Phase::Stopped
-        | Phase::Resuming => false,
-    }
 }
 
 impl Shared {
@@ -364,7 +368,8 @@ impl Shared {
         loop {
             permit(found.as_ref(), Request::Release)?;
             let session = found.ok_or(Refusal::NotFound)?;
-            let phase = self.sandboxes.phase(&session.sandbox).await?;
+            let life = self.sandboxes.life(&session.sandbox).await?;
+            let phase = life.map(|life| life.phase);
             if matches!(phase, Some(Phase::Provisioning | Phase::Resuming)) {
                 return Err(SessionError::Starting);
             }
@@ -404,6 +409,7 @@ impl Shared {
     async fn finish(&self, session: &Session, end: SessionEnd) -> Result<(), SessionError> {
         self.keep(&session.end(end)).await?;
         tracing::info!(session = %session.id, sandbox = %session.sandbox, end = end.name(), "session ended");
+        self.record_expiry(session, end).await;
         let Some(cause) = end.cause() else { return Ok(()) };
         if let Err(error) = self.sandboxes.end(&session.sandbox, cause.clone()).await {
             let sandbox = session.sandbox.clone();
@@ -411,6 +417,28 @@ impl Shared {
             self.sandboxes.end_later(sandbox, cause);
         }
         Ok(())
+    }
+
+    /// Records that a session has ended without a request. Requests are recorded by the surface that they came to.
+    async fn record_expiry(&self, session: &Session, end: SessionEnd) {
+        match end {
+            SessionEnd::TakenBack | SessionEnd::Destroyed | SessionEnd::KilledByAdmin => return,
+            SessionEnd::Released
+            | SessionEnd::LeaseExpired
+            | SessionEnd::HardTtl
+            | SessionEnd::SandboxGone => {}
+        }
+        let entry = Entry {
+            tenant: Some(session.tenant.to_string()),
+            scope: Some(session.scope.to_string()),
+            session: Some(session.id.to_string()),
+            sandbox: Some(session.sandbox.to_string()),
+            reason: Some(end.name().to_owned()),
+            ..Entry::new(self.clock.now(), Action::SessionExpire, Outcome::Granted)
+        };
+        if let Err(error) = self.store().record(vec![entry]).await {
+            tracing::error!(session = %session.id, %error, "cannot record the end of a session");
+        }
     }
 
     /// Ends what a session has opened whose time is over, once its sandbox is gone or should be.
@@ -508,19 +536,24 @@ impl Shared {
         let terms = self.settings.terms;
         let here = self.known().get(&session.id).map(|held| (held.image.clone(), held.idle));
         if let Some((image, idle)) = here
-            && let Some(phase) = self.sandboxes.look(&session.sandbox, |life| life.phase)
+            && let Some((phase, reason, is_gone)) = self
+                .sandboxes
+                .look(&session.sandbox, |life| (life.phase, life.reason(), life.is_gone()))
             && let Some(provider) = self.sandboxes.provider(&session.sandbox)
         {
-            return Ok(Shown { session, phase, provider, image, idle, terms });
+            return Ok(Shown { session, phase, reason, is_gone, provider, image, idle, terms });
         }
         let found = self.store().sandbox(&session.sandbox).await?;
         let Some(sandbox) = found else {
             let (phase, provider) = (Phase::Terminated, Provider::default());
-            return Ok(Shown { session, phase, provider, image: String::new(), idle: None, terms });
+            let (image, idle, reason) = (String::new(), None, None);
+            let is_gone = true;
+            return Ok(Shown { session, phase, reason, is_gone, provider, image, idle, terms });
         };
         let idle = sandbox.spec.idle.map(|idle| idle.after);
-        let (phase, provider) = (sandbox.life.phase, sandbox.spec.provider);
-        Ok(Shown { session, phase, provider, image: sandbox.spec.image, idle, terms })
+        let (life, provider, image) = (sandbox.life, sandbox.spec.provider, sandbox.spec.image);
+        let (phase, reason, is_gone) = (life.phase, life.reason(), life.is_gone());
+        Ok(Shown { session, phase, reason, is_gone, provider, image, idle, terms })
     }
 
     /// Stops the sandbox of a session that was released.

@@ -1,9 +1,11 @@
 //! Where executions get their slots: ready ones from a pool, or new ones.
 
+mod budget;
 mod pool;
+mod tenants;
 mod zygote;
 
-use std::{collections::HashMap, os::fd::OwnedFd, sync::Arc};
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use isolate::{
     cgroup::handles::Handles,
@@ -14,24 +16,24 @@ use isolate::{
 use model::{
     execution::{Execution, Freshness},
     limits::Limits,
-    units::ByteSize,
 };
 use rustix::io::Errno;
 
 use crate::{
-    EngineError, PoolLoad,
-    languages::{Language, Languages, Warm, slot_spec},
+    EngineError, PoolLoad, Settings,
+    languages::{Language, Warm, slot_spec},
     spawner::{Control, SlotNumber, Spawner},
     tasks::Tasks,
 };
 pub(crate) use pool::InLine;
-use pool::{Budget, Pool};
+use pool::Pool;
+use tenants::TenantPools;
 
 /// The slots of this node.
 #[derive(Debug)]
 pub(crate) struct Slots {
     spawner: Spawner,
-    pools: HashMap<String, Arc<Pool>>,
+    pools: Arc<TenantPools>,
 }
 
 /// A slot that waits for its one request. Dropping it ends it.
@@ -64,43 +66,39 @@ pub(crate) struct Ends {
 }
 
 impl Slots {
-    /// Opens a pool for every language that has one, and lets them fill. Where every execution is
-    /// strict nobody would ever take from a pool of runtimes that have started.
+    /// Opens the pools of the server's own tenant, and lets them fill. Where every execution is strict
+    /// no pool of runtimes that have started is ever used.
     pub(crate) async fn open(
         spawner: Spawner,
-        languages: &Languages,
-        least: Freshness,
-        pool_memory: ByteSize,
+        settings: &Settings,
         tasks: &Tasks,
     ) -> Result<Self, EngineError> {
-        let mut pools = HashMap::new();
-        let budget = Arc::new(Budget::new(pool_memory));
-        for language in languages.iter() {
+        let mut pooled = Vec::new();
+        for language in settings.languages.iter() {
             for (path, content) in &language.files {
                 spawner.add_file(path, content).await?;
             }
             let has_pool = match language.warm {
                 Warm::Never => false,
                 Warm::Wait => true,
-                Warm::Park(_) | Warm::Fork(_) => least == Freshness::Shared,
+                Warm::Park(_) | Warm::Fork(_) => settings.freshness == Freshness::Shared,
             };
             if has_pool {
-                let (spawner, budget) = (spawner.clone(), Arc::clone(&budget));
-                let pool = Pool::open(language.clone(), spawner, tasks.clone(), budget);
-                pools.insert(language.name.clone(), pool);
+                pooled.push(language.clone());
             }
         }
+        let pools = TenantPools::open(pooled, spawner.clone(), tasks.clone(), settings);
         Ok(Self { spawner, pools })
     }
 
-    /// Notes that this execution is going to need a slot, as long as what is returned is kept.
-    pub(crate) fn line_up(&self, execution: &Execution) -> Option<InLine> {
-        self.pool_for(execution).map(Pool::line_up)
-    }
-
-    fn pool_for(&self, execution: &Execution) -> Option<&Arc<Pool>> {
-        let pool = self.pools.get(&execution.language)?;
-        (!needs_new(pool.language(), execution)).then_some(pool)
+    /// Notes that this execution is going to need a slot of its tenant's pool, as long as what is
+    /// returned is kept. `None`: it gets a new slot.
+    pub(crate) fn line_up(&self, tenant: &Arc<str>, execution: &Execution) -> Option<InLine> {
+        let language = self.pools.language(&execution.language)?;
+        if needs_new(language, execution) || execution.limits.fixed != self.pools.slot_limits() {
+            return None;
+        }
+        self.pools.line_up(tenant, language)
     }
 
     /// Returns a slot for this execution that is ready to be let go.
@@ -108,23 +106,19 @@ impl Slots {
         &self,
         language: &Language,
         execution: &Execution,
+        in_line: Option<&InLine>,
     ) -> Result<Slot, EngineError> {
-        match self.pool_for(execution) {
-            Some(pool) => pool.take(&execution.limits).await,
-            None => make(&self.spawner, slot_spec(language.launch_anew())).await,
+        match in_line {
+            Some(in_line) => in_line.pool().take(&execution.limits).await,
+            None => {
+                make(&self.spawner, slot_spec(language.launch_anew(), execution.limits.fixed)).await
+            }
         }
     }
 
-    /// Returns what every pool has right now.
+    /// Returns what the pools of every language have right now, of all tenants together.
     pub(crate) fn pools(&self) -> Vec<PoolLoad> {
-        self.pools.values().map(|pool| pool.load()).collect()
-    }
-
-    /// Says that an execution has ended, so that there is time to make the next slot.
-    pub(crate) fn has_ended(&self, language: &str) {
-        if let Some(pool) = self.pools.get(language) {
-            pool.fill();
-        }
+        self.pools.loads()
     }
 
     pub(crate) async fn spawner_gone(&self) {
@@ -139,6 +133,13 @@ impl Slots {
     /// Has a slot ended whose own init does not answer.
     pub(crate) async fn destroy(&self, slot: SlotNumber) -> Result<(), EngineError> {
         self.spawner.destroy(slot).await
+    }
+}
+
+/// Says that an execution has ended, so that there is time to make the next slot.
+pub(crate) fn has_ended(pool: Option<&Arc<Pool>>) {
+    if let Some(pool) = pool {
+        pool.fill();
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod blob;
 mod connection;
+pub mod connector;
 mod error;
 mod layers;
 mod local;
@@ -14,22 +15,26 @@ mod registry;
 mod settings;
 mod transport;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, watch};
 
+use self::{connector::Connector, layers::Source, registry::Registry, transport::Transport};
 pub use self::{
     error::PullError,
     local::{Opener, open_in},
+    registry::endpoint_of,
     settings::{Certificates, Credentials, Registry as RegistrySettings, Scheme, Settings},
 };
-use self::{layers::Source, registry::Registry, transport::Transport};
 use crate::{
     config::Config,
     digest::Digest,
     reference::{Reference, name::Name},
-    store::{Image, Pin, Store},
+    store::{Image, Pin, Store, TenantName},
 };
 
 /// How far a pull has come. Whether it has ended is told by its result.
@@ -89,15 +94,17 @@ impl Puller {
     }
 
     /// Brings an image into the store under its full name. `host` and `dir:` are used in place, so
-    /// there is nothing to bring.
+    /// there is nothing to bring. Registries are reached by the connector alone.
     pub async fn pull(
         &self,
+        tenant: &str,
         reference: &Reference,
+        connector: &Connector,
         listener: &Listener,
     ) -> Result<Pulled, PullError> {
-        let name = reference.to_string();
+        let name = TenantName { tenant: tenant.to_owned(), name: reference.to_string() };
         match reference {
-            Reference::Host | Reference::Directory(_) => Err(PullError::InPlace(name)),
+            Reference::Host | Reference::Directory(_) => Err(PullError::InPlace(name.name)),
             Reference::Archive(path) => {
                 let path = path.clone();
                 let file = self.blocking(move |_store| local::open_file(&path)).await?;
@@ -110,7 +117,7 @@ impl Puller {
                 self.pull_layout(open, tag.as_deref(), &name, listener).await
             }
             Reference::Registry(registry_name) => {
-                self.pull_registry(registry_name, &name, listener).await
+                self.pull_registry(registry_name, &name, connector, listener).await
             }
         }
     }
@@ -118,10 +125,12 @@ impl Puller {
     async fn pull_registry(
         &self,
         name: &Name,
-        full_name: &str,
+        full_name: &TenantName,
+        connector: &Connector,
         listener: &Listener,
     ) -> Result<Pulled, PullError> {
-        let registry = Registry::new(name, &self.0.settings, &self.0.transport);
+        let (settings, transport) = (&self.0.settings, &self.0.transport);
+        let registry = Registry::new(name, settings, transport, connector.clone());
         let (digest, manifest) = registry.manifest().await?;
         let config = registry.small_blob(&manifest.config).await?;
         let source = Source::Registry(&registry);
@@ -134,7 +143,7 @@ impl Puller {
         &self,
         found: Found,
         source: &Source<'_>,
-        name: &str,
+        name: &TenantName,
         listener: &Listener,
     ) -> Result<Pulled, PullError> {
         let config: Config = serde_json::from_slice(&found.config).map_err(PullError::Config)?;
@@ -149,11 +158,23 @@ impl Puller {
         });
         let mut pin = pin.await?;
         let wanted: Vec<_> = diff_ids.iter().copied().zip(found.layers).collect();
-        self.make_layers(wanted, source, listener).await?;
-        let name = name.to_owned();
+        let made = Made::default();
+        let layers = self.make_layers(wanted, source, &name.tenant, &made, listener).await;
+        let (name, quota) = (name.clone(), self.0.settings.quota);
+        let made = made.into_inner().unwrap_or_else(PoisonError::into_inner);
         let recorded = move |store: &Store| {
-            let image = store.add_image(&mut pin, &found.config, found.manifest, &name)?;
-            Ok(Pulled { image, pin })
+            let added = layers.and_then(|()| {
+                Ok(store.add_image(&mut pin, &found.config, found.manifest, &name, quota)?)
+            });
+            match added {
+                Ok(image) => Ok(Pulled { image, pin }),
+                Err(error) => {
+                    drop(pin);
+                    // What stays is collected with the next image.
+                    drop(store.discard(&made));
+                    Err(error)
+                }
+            }
         };
         self.blocking(recorded).await
     }
@@ -168,6 +189,9 @@ impl Puller {
         done.map_err(|error| PullError::Stopped(error.to_string()))?
     }
 }
+
+/// The layers that a pull has made, and that were not there before.
+type Made = std::sync::Mutex<Vec<Digest>>;
 
 /// What a manifest leads to.
 struct Found {

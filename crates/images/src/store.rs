@@ -4,9 +4,9 @@
 //! store.json          the form of the layers, for good
 //! lock                held for moments: pins, new images, deciding what is garbage
 //! locks/00 … ff       held while a layer whose digest begins so is made
-//! layers/DIGEST/      fs/ and layer.json; appears by one rename, whole
+//! layers/DIGEST/      fs/ and layer.json; appears by one rename, whole; origins.json: where it is from
 //! images/DIGEST.json  what an image is
-//! tags/DIGEST.json    which image a name means
+//! tags/DIGEST.json    which image a name of a tenant means
 //! work/SESSION/       unfinished things of one process, and its pins; locked while it lives
 //! trash/              renamed away, being deleted
 //! ```
@@ -17,6 +17,8 @@
 mod files;
 mod garbage;
 mod layer;
+mod proof;
+mod quota;
 mod records;
 pub mod removal;
 mod session;
@@ -29,11 +31,14 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::quota::Room;
 use self::{files::Locked, session::Session};
 pub use self::{
     garbage::{Collected, InUse},
     layer::{Layer, NewLayer},
-    records::{Image, Listed},
+    proof::Origin,
+    quota::Quota,
+    records::{Image, Listed, TenantName},
     session::Pin,
 };
 use crate::{
@@ -97,6 +102,10 @@ pub enum StoreError {
     Form(PathBuf),
     #[error("the layer is {found}, not {expected}")]
     Mismatch { expected: Digest, found: Digest },
+    #[error("the images of the tenant would take more than {most} bytes")]
+    TenantFull { most: u64 },
+    #[error("there is no room for more images: they take {most} bytes, or the disk is almost full")]
+    StoreFull { most: u64 },
     #[error("the image has the layer {0}, which the store has not")]
     MissingLayer(Digest),
     #[error("the configuration of the image cannot be read")]

@@ -44,7 +44,7 @@ impl Default for Limits {
         Self {
             entries: 500_000,
             bytes: 16 << 30,
-            ratio: 200,
+            ratio: 50,
             ratio_from: 64 << 20,
             depth: 256,
             xattrs: 64 << 10,

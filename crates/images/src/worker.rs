@@ -1,9 +1,11 @@
 //! The process in which all of this runs: it owns the folder of images, and has few rights besides.
 //!
 //! ```text
-//! daemon ── SEQPACKET, versioned messages, descriptors of files ──▶ worker ──▶ registries
-//!                                                                     └──▶ the folder of images
+//! daemon ── SEQPACKET, versioned messages, files, connected sockets ──▶ worker ──▶ the folder of images
 //! ```
+//!
+//! It has no network. Each connection to a registry is opened by the daemon, which checks where it
+//! leads, and comes as a connected socket.
 //!
 //! It ends when the daemon's end of its socket is closed. What it had unfinished is deleted by the
 //! next one. It never resolves a path of the machine: files come as descriptors, and never a folder,

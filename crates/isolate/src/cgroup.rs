@@ -8,9 +8,11 @@ mod find;
 mod group;
 pub mod handles;
 mod lasting;
+mod total;
 
 pub use group::Group;
 pub use lasting::{Lasting, Places};
+pub use total::TotalLimits;
 
 use std::{
     ffi::{CStr, CString},
@@ -38,6 +40,8 @@ pub struct Cgroups {
     name: String,
     trees: Vec<Tree>,
     version: Version,
+    /// What everything in here may use together.
+    total: Option<TotalLimits>,
 }
 
 /// One mounted hierarchy, and our directory in it.
@@ -86,7 +90,8 @@ impl Cgroups {
         if let Some(unified) = unified
             && let Ok(tree) = open_v2(unified, name)
         {
-            return Ok(Self { name: name.to_owned(), trees: vec![tree], version: Version::V2 });
+            let (name, trees) = (name.to_owned(), vec![tree]);
+            return Ok(Self { name, trees, version: Version::V2, total: None });
         }
         let mut trees = open_v1(&mounted, name)?;
         // Killing and freezing through the v2 tree is better than without, but not needed.
@@ -95,11 +100,11 @@ impl Cgroups {
         if !trees.iter().any(Tree::can_freeze) {
             trees.extend(open_freezer(&mounted, name));
         }
-        Ok(Self { name: name.to_owned(), trees, version: Version::V1 })
+        Ok(Self { name: name.to_owned(), trees, version: Version::V1, total: None })
     }
 
     /// Makes a further place beside this one, for what outlives the server. Its name is the same
-    /// at every start.
+    /// at every start. It has the same total limits.
     pub fn beside(&self, name: &str) -> Result<Self, Errno> {
         let mut trees = Vec::new();
         for tree in &self.trees {
@@ -116,7 +121,10 @@ impl Cgroups {
                 role: tree.role.clone(),
             });
         }
-        Ok(Self { name: name.to_owned(), trees, version: self.version })
+        let total = self.total;
+        let place = Self { name: name.to_owned(), trees, version: self.version, total };
+        place.set_total_limits()?;
+        Ok(place)
     }
 
     pub fn version(&self) -> Version {

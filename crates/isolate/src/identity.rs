@@ -1,4 +1,8 @@
 //! Who a slot's processes are, inside and on the host.
+//!
+//! The kernel charges what a user namespace uses (inotify instances, queued signals, processes, ...) also to the user that
+//! has created the namespace, and stops at that user's limit. Every namespace is therefore created by a user of its own:
+//! if root created them all, one tenant could use up what root and every other tenant may have.
 
 use rustix::{
     fs::{CWD, Gid, Mode, OFlags, Uid, openat},
@@ -10,9 +14,12 @@ use rustix::{
     },
 };
 
-#[cfg(feature = "spawner")]
-use crate::plan::INSIDE_USER;
 use crate::plan::Identity;
+#[cfg(feature = "spawner")]
+use crate::{
+    plan::INSIDE_USER,
+    sys::process::{self, Fork},
+};
 
 /// The users of a slot: inside, outside, how many.
 #[cfg(feature = "spawner")]
@@ -55,6 +62,31 @@ pub(crate) fn map_users_and_groups(pid: Pid, users: &str, groups: &str) -> Resul
         rustix::io::write(&file, map.as_bytes())?;
     }
     Ok(())
+}
+
+/// Forks into new namespaces, of which this user is the creator. The caller is root, in its own namespace at least.
+#[cfg(feature = "spawner")]
+pub(crate) fn fork_as_creator(creator: Option<u32>, namespaces: u64) -> Result<Fork, Errno> {
+    become_creator(creator)?;
+    match process::fork(namespaces) {
+        // It has no user yet that could be named.
+        Ok(Fork::Child) => Ok(Fork::Child),
+        other => become_root_again(creator).and(other),
+    }
+}
+
+/// Makes this user the effective one, by which the kernel knows the creator of a user namespace. Capabilities stay:
+/// on some systems only a process that has them may create one.
+pub(crate) fn become_creator(creator: Option<u32>) -> Result<(), Errno> {
+    let Some(creator) = creator else { return Ok(()) };
+    let own = capabilities(None)?;
+    set_thread_res_uid(Uid::ROOT, Uid::from_raw(creator), Uid::ROOT)?;
+    set_capabilities(None, own)
+}
+
+/// Ends what [`become_creator`] began.
+pub(crate) fn become_root_again(creator: Option<u32>) -> Result<(), Errno> {
+    creator.map_or(Ok(()), |_| set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT))
 }
 
 /// Takes on the identity of init inside, with all capabilities, also across the exec.

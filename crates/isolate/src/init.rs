@@ -5,7 +5,9 @@
 //! up. Init knows no business rules; it reports the step that broke and ends.
 
 mod copies;
+mod counters;
 mod ending;
+mod exiting;
 mod hosts;
 mod image;
 pub(crate) mod launch;
@@ -56,11 +58,12 @@ struct Descriptors {
 #[derive(Debug)]
 struct Main {
     pid: Pid,
-    /// Where the program's process says when it waits for its request, or which step broke. A
-    /// runtime that keeps it says its exit code there as its last act.
-    words: OwnedFd,
-    /// Whether the end is the program's own to announce.
-    announces_exit: bool,
+    /// Where the program's process says when it waits for its request, or which step broke. Gone
+    /// before user code runs: nothing that user code writes is read by init.
+    words: Option<PacketSocket>,
+    /// The listener of the program's system call filter. It hangs up when every task that has the
+    /// filter has begun to exit. `None` where the kernel gives none.
+    filter_listener: Option<OwnedFd>,
 }
 
 /// Makes the slot, runs its program and reports, until the daemon lets go of the socket.
@@ -135,15 +138,16 @@ struct Ready {
 
 fn prepare(plan: &Plan, fds: Vec<OwnedFd>) -> Result<Ready, Broken> {
     let mut fds = Descriptors::of(plan, fds)?;
+    // A zygote's namespace has those of its slots in it.
+    if !matches!(plan.launch, Launch::Zygote { .. }) {
+        counters::set(plan.namespace).map_err(Broken::at(Step::Limits))?;
+    }
     root::build(plan, &fds.root)?;
     rustix::system::sethostname(plan.hostname.as_bytes()).map_err(Broken::at(Step::Network))?;
-    // A zygote has done so already, in a network that we have no right over.
-    if !matches!(plan.launch, Launch::Fork { .. }) {
-        sys::net::bring_loopback_up().map_err(Broken::at(Step::Network))?;
-    }
+    sys::net::bring_loopback_up().map_err(Broken::at(Step::Network))?;
     let signals = sys::signal::as_descriptor(&[libc::SIGCHLD]).map_err(Broken::at(Step::Fork))?;
-    let main = match &plan.launch {
-        Launch::Fork { .. } => adopt_main(plan)?,
+    let mut main = match &plan.launch {
+        Launch::Fork { .. } => adopt_main()?,
         Launch::Exec { .. } | Launch::Park { .. } | Launch::Zygote { .. } => {
             start_main(plan, &fds)?
         }
@@ -151,7 +155,9 @@ fn prepare(plan: &Plan, fds: Vec<OwnedFd>) -> Result<Ready, Broken> {
     let oom_event = fds.oom_event.take();
     drop(fds);
     if !matches!(plan.launch, Launch::Zygote { .. }) {
-        wait_until_ready(&main)?;
+        wait_until_ready(&mut main)?;
+        // Only a process that still has to become its program reports a step after this.
+        main.words.take_if(|_| !matches!(plan.launch, Launch::Exec { .. }));
         if matches!(plan.launch, Launch::Fork { .. }) {
             verify::main_has_given_up_its_rights()?;
         }
@@ -193,12 +199,9 @@ impl Descriptors {
 
 fn start_main(plan: &Plan, fds: &Descriptors) -> Result<Main, Broken> {
     let at = Broken::at(Step::Fork);
-    let (words, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(&at)?;
+    let (words, tell) = PacketSocket::pair().map_err(&at)?;
     match sys::process::fork(0).map_err(&at)? {
-        Fork::Parent { child, pidfd: _ } => {
-            let announces_exit = matches!(plan.launch, Launch::Park { .. });
-            Ok(Main { pid: child, words, announces_exit })
-        }
+        Fork::Parent { child, pidfd: _ } => Ok(Main::new(child, words)),
         Fork::Child => {
             launch::become_program(plan, fds, &tell);
             sys::process::exit_now(127)
@@ -206,32 +209,46 @@ fn start_main(plan: &Plan, fds: &Descriptors) -> Result<Main, Broken> {
     }
 }
 
-/// Where a zygote leaves the two ends of its pipes with PID 2.
+/// Where a zygote leaves its end of the pipe and of the socket to PID 2.
 const GO: i32 = 4;
 const WORDS: i32 = 5;
 
 /// Takes over the process that the zygote forked before it became init. It shares this mount
 /// namespace and waits for the word that the root is there.
-fn adopt_main(plan: &Plan) -> Result<Main, Broken> {
+fn adopt_main() -> Result<Main, Broken> {
     let at = Broken::at(Step::Fork);
     let go = sys::process::inherited(GO).map_err(&at)?;
     let words = sys::process::inherited(WORDS).map_err(&at)?;
     let pid = Pid::from_raw(2).ok_or_else(|| at(Errno::CHILD))?;
     rustix::io::write(&go, b"g").map_err(&at)?;
-    let announces_exit = matches!(plan.launch, Launch::Fork { .. });
-    Ok(Main { pid, words, announces_exit })
+    Ok(Main::new(pid, PacketSocket::from_fd(words)))
+}
+
+impl Main {
+    fn new(pid: Pid, words: PacketSocket) -> Self {
+        Self { pid, words: Some(words), filter_listener: None }
+    }
+
+    /// Reads the next word, and the descriptors that come with it. `None` at the end.
+    fn next_word(&self, flags: RecvFlags) -> Result<Option<(Word, Vec<OwnedFd>)>, Errno> {
+        let Some(words) = &self.words else { return Ok(None) };
+        let Some(packet) = words.receive(flags)? else { return Ok(None) };
+        let word = Word::from_bytes(&packet.bytes).ok_or(Errno::BADMSG)?;
+        Ok(Some((word, packet.fds)))
+    }
 }
 
 /// Waits for the program's word that it waits for its request.
-fn wait_until_ready(main: &Main) -> Result<(), Broken> {
+fn wait_until_ready(main: &mut Main) -> Result<(), Broken> {
     let at = Broken::at(Step::Runtime);
-    let mut line = [0; 64];
-    let length = rustix::io::read(&main.words, &mut line).map_err(&at)?;
-    match Word::from_bytes(line.get(..length).unwrap_or_default()) {
-        Some(Word::Ready) => Ok(()),
-        Some(Word::Error(broken)) => Err(broken),
-        Some(Word::Process(_) | Word::Exit(_)) => Err(at(Errno::BADMSG)),
-        None => Err(at(Errno::PIPE)),
+    loop {
+        match main.next_word(RecvFlags::empty()).map_err(&at)? {
+            Some((Word::Filtered, fds)) => main.filter_listener = fds.into_iter().next(),
+            Some((Word::Ready, _)) => return Ok(()),
+            Some((Word::Error(broken), _)) => return Err(broken),
+            Some((Word::Process(_), _)) => return Err(at(Errno::BADMSG)),
+            None => return Err(at(Errno::PIPE)),
+        }
     }
 }
 

@@ -54,11 +54,16 @@ pub const WORKSPACE: &str = "/workspace";
 /// The user and group that user code has inside.
 pub const INSIDE_USER: u32 = 1000;
 
+/// The user inside that the processes have which serve a sandbox. No program inside can become this user (the filter
+/// sees to it), so none can signal them or change their limits, not even as root.
+pub const SERVICE_USER: u32 = 65_535;
+
 /// Everything init needs to know to turn itself into a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub hostname: String,
     pub disk: Disk,
+    pub namespace: NamespaceLimits,
     /// Entries of `/proc` that user code must not read; those that are not there are passed over.
     pub masked: Vec<String>,
     pub rights: Rights,
@@ -99,7 +104,7 @@ pub struct Rlimits {
 
 impl Rlimits {
     /// Returns every limit by its number, as the kernel wants it.
-    pub fn all(self) -> [(u32, u64); 7] {
+    pub fn all(self) -> [(u32, u64); 8] {
         [
             (libc::RLIMIT_NOFILE, self.open_files),
             (libc::RLIMIT_NPROC, self.processes),
@@ -107,8 +112,40 @@ impl Rlimits {
             // Memory that cannot be swapped is of no use here and is counted per user.
             (libc::RLIMIT_MEMLOCK, 64 * 1024),
             (libc::RLIMIT_MSGQUEUE, 0),
+            // Queued signals and timers. Where all slots belong to one user, they count together.
+            (libc::RLIMIT_SIGPENDING, 512),
             (libc::RLIMIT_NICE, 0),
             (libc::RLIMIT_RTPRIO, 0),
+        ]
+    }
+}
+
+/// What the users of one user namespace may have of what the kernel counts for each user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamespaceLimits {
+    pub inotify_instances: u32,
+    pub inotify_watches: u32,
+    /// Pairs of terminals: not counted for users, but by the file system that each namespace has for them.
+    pub terminals: u32,
+}
+
+impl NamespaceLimits {
+    /// For a slot, which runs one program for a short time.
+    pub const SLOT: Self = Self { inotify_instances: 16, inotify_watches: 8192, terminals: 16 };
+    /// For a sandbox, which may have editors and servers in it.
+    pub const SANDBOX: Self =
+        Self { inotify_instances: 128, inotify_watches: 65536, terminals: 64 };
+    /// For a sandbox whose user is also that of every other one.
+    pub const SHARED_SANDBOX: Self = Self { inotify_instances: 32, ..Self::SANDBOX };
+
+    /// Returns the files below `/proc/sys/user` that hold these limits, and those that nothing inside may have at all.
+    /// Without a user namespace of its own, no program can make a namespace of another kind.
+    pub fn settings(self) -> [(&'static str, u32); 4] {
+        [
+            ("max_inotify_instances", self.inotify_instances),
+            ("max_inotify_watches", self.inotify_watches),
+            ("max_fanotify_groups", 0),
+            ("max_user_namespaces", 0),
         ]
     }
 }

@@ -9,7 +9,7 @@ use std::{
     io::{self, Write as _},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::{DirBuilderExt, symlink},
+        unix::fs::{DirBuilderExt, MetadataExt as _, PermissionsExt as _, lchown, symlink},
     },
     path::{Path, PathBuf},
 };
@@ -17,10 +17,14 @@ use std::{
 use rustix::{
     fs::{CWD, Mode, OFlags, mkdirat, openat},
     io::Errno,
-    mount::{MountFlags, OpenTreeFlags, UnmountFlags, mount, mount_bind_recursive, open_tree},
+    mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags,
+        UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount,
+        mount_bind_recursive, move_mount, open_tree,
+    },
 };
 
-use crate::sys;
+use crate::{sandbox::SYSTEM, sys};
 
 /// The prepared tree that slots get clones of.
 #[derive(Debug)]
@@ -47,9 +51,6 @@ pub enum RootError {
     },
 }
 
-/// Directories of the machine that programs need, where they are there.
-const SYSTEM: [&str; 6] = ["usr", "bin", "sbin", "lib", "lib64", "lib32"];
-
 /// Devices that every program may have.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
@@ -68,7 +69,7 @@ const ETC: [&str; 10] = [
     "ssl/certs",
 ];
 
-const PASSWD: &str = "root:x:0:0:root:/root:/usr/sbin/nologin\n\
+const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\n\
     agbox:x:1000:1000::/home/agbox:/bin/sh\n\
     nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\nagbox:x:1000:\nnogroup:x:65534:\n";
@@ -77,8 +78,10 @@ const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\nservices: fil
     protocols: files\n";
 
 impl Template {
-    /// Builds the tree at this empty directory. The caller has a mount namespace of its own.
-    pub fn build(at: &Path) -> Result<Self, RootError> {
+    /// Builds the tree at this empty directory. The caller has a mount namespace of its own. With an
+    /// owner, the files and directories of the tree itself belong to that user of the machine, never
+    /// those of the machine that are mounted in it.
+    pub fn build(at: &Path, owner: Option<u32>) -> Result<Self, RootError> {
         mount("tmpfs", at, "tmpfs", MountFlags::NOSUID, c"mode=0755")
             .map_err(|errno| RootError::Mount { path: at.to_owned(), errno })?;
         let fail = |errno| RootError::Mount { path: at.to_owned(), errno };
@@ -91,8 +94,14 @@ impl Template {
         for dir in ["run", "tmp", "var", "var/tmp", "workspace"] {
             template.dir(dir)?;
         }
-        template.system()?;
         template.etc()?;
+        if let Some(owner) = owner {
+            // Before anything of the machine is mounted below.
+            give_all(at, owner)
+                .map_err(|source| RootError::Make { path: at.to_owned(), source })?;
+        }
+        template.system()?;
+        template.python()?;
         template.devices()?;
         template.seal()?;
         Ok(template)
@@ -103,6 +112,12 @@ impl Template {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::AT_RECURSIVE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        open_tree(CWD, &self.at, flags)
+    }
+
+    /// Clones the tree without what is mounted in it: the lowest layer of a root that can be written to.
+    pub fn clone_base(&self) -> Result<OwnedFd, Errno> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         open_tree(CWD, &self.at, flags)
     }
 
@@ -145,6 +160,24 @@ impl Template {
             }
         }
         Ok(())
+    }
+
+    /// Adds the program `python` where the machine has only a `python3`: many programs and agents call
+    /// it so. It is a link in a layer of our own over `/usr/local/bin`; the machine's is as it was.
+    fn python(&self) -> Result<(), RootError> {
+        /// What is here is covered in every slot and sandbox.
+        const LAYER: &str = "tmp/programs";
+        let folders = PROGRAMS.map(PathBuf::from);
+        let bin = self.at.join("usr/local/bin");
+        let Some(target) = python_to_add(&folders).filter(|_| bin.is_dir()) else { return Ok(()) };
+        self.dir(LAYER)?;
+        self.link(&target, &format!("{LAYER}/python"))?;
+        match overlay(&[&self.at.join(LAYER), &bin]) {
+            Ok(both) => move_mount(&both, "", CWD, &bin, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+                .map_err(|errno| RootError::Mount { path: bin, errno }),
+            // A kernel without overlays: programs are called as they are on the machine.
+            Err(_) => Ok(()),
+        }
     }
 
     fn etc(&self) -> Result<(), RootError> {
@@ -205,6 +238,12 @@ impl Template {
         fs::write(&path, content).map_err(|source| RootError::Make { path, source })
     }
 
+    fn mode(&self, name: &str, mode: u32) -> Result<(), RootError> {
+        let path = self.at.join(name);
+        let set = fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o777));
+        set.map_err(|source| RootError::Make { path, source })
+    }
+
     fn link(&self, target: &Path, name: &str) -> Result<(), RootError> {
         let path = self.at.join(name);
         symlink(target, &path).map_err(|source| RootError::Make { path, source })
@@ -215,9 +254,14 @@ impl Template {
         mount_bind_recursive(host, &path).map_err(|errno| RootError::Mount { path, errno })
     }
 
-    /// Copies a file, link or directory of the host, if it is there and may be read.
+    /// Copies a file, link or directory of the host, if it is there and every user of the host may read it: this process may
+    /// read what they may not.
     fn copy(&self, host: &Path, name: &str) -> Result<(), RootError> {
         let Ok(meta) = fs::symlink_metadata(host) else { return Ok(()) };
+        let wanted = if meta.is_dir() { 0o005 } else { 0o004 };
+        if meta.mode() & wanted != wanted {
+            return Ok(());
+        }
         if meta.is_dir() {
             self.dir(name)?;
             let Ok(entries) = fs::read_dir(host) else { return Ok(()) };
@@ -234,8 +278,11 @@ impl Template {
             let Ok(target) = fs::read_link(host) else { return Ok(()) };
             return self.link(&target, name);
         }
+        if !meta.is_file() {
+            return Ok(());
+        }
         match fs::read(host) {
-            Ok(content) => self.file(name, &content),
+            Ok(content) => self.file(name, &content).and_then(|()| self.mode(name, meta.mode())),
             Err(_) => Ok(()),
         }
     }
@@ -248,6 +295,40 @@ impl Drop for Template {
     }
 }
 
+/// Where the machine has programs, in the order in which they are looked for.
+const PROGRAMS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+
+/// Returns what `python` is to lead to, if these folders have a `python3` and no `python`.
+fn python_to_add(folders: &[PathBuf]) -> Option<PathBuf> {
+    let find = |name: &str| folders.iter().map(|it| it.join(name)).find(|path| path.is_file());
+    if find("python").is_some() {
+        return None;
+    }
+    find("python3")
+}
+
+/// Makes a read-only mount of these folders over each other, the first uppermost.
+fn overlay(folders: &[&Path]) -> Result<OwnedFd, Errno> {
+    let escaped = |folder: &&Path| {
+        let text = folder.to_str().ok_or(Errno::INVAL)?;
+        Ok(text.replace('\\', "\\\\").replace(':', "\\:"))
+    };
+    let lower: Vec<String> = folders.iter().map(escaped).collect::<Result<_, Errno>>()?;
+    let new = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&new, "lowerdir", lower.join(":"))?;
+    fsconfig_create(&new)?;
+    fsmount(&new, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV)
+}
+
+/// Gives a directory and everything in it to a user. Links are not followed.
+fn give_all(path: &Path, owner: u32) -> io::Result<()> {
+    lchown(path, Some(owner), Some(owner))?;
+    if !fs::symlink_metadata(path)?.is_dir() {
+        return Ok(());
+    }
+    fs::read_dir(path)?.try_for_each(|entry| give_all(&entry?.path(), owner))
+}
+
 fn open_folder(at: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
     openat(at, name, flags, Mode::empty())
@@ -256,4 +337,54 @@ fn open_folder(at: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
 fn c_path(path: &Path) -> Result<CString, Errno> {
     use std::os::unix::ffi::OsStrExt as _;
     CString::new(path.as_os_str().as_bytes()).or(Err(Errno::INVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn python_is_added_only_where_the_machine_has_python3_and_no_python() {
+        let machine = tempfile::tempdir().unwrap();
+        let folders = ["local", "bin"].map(|name| machine.path().join(name));
+        for folder in &folders {
+            fs::create_dir(folder).unwrap();
+        }
+        assert_eq!(python_to_add(&folders), None);
+        fs::write(folders[1].join("python3"), "").unwrap();
+        assert_eq!(python_to_add(&folders), Some(folders[1].join("python3")));
+        fs::write(folders[0].join("python"), "").unwrap();
+        assert_eq!(python_to_add(&folders), None);
+    }
+
+    #[test]
+    fn only_what_every_user_of_the_host_may_read_is_copied_and_modes_stay() {
+        let (host, inside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let at = inside.path().to_owned();
+        let writable = OwnedFd::from(fs::File::open(&at).unwrap());
+        let template = Template { at, writable };
+        let certs = host.path().join("certs");
+        fs::create_dir_all(certs.join("private")).unwrap();
+        for (name, mode) in [
+            ("public", 0o644),
+            ("program", 0o755),
+            ("key", 0o600),
+            ("group", 0o640),
+            ("private/key", 0o644),
+        ] {
+            fs::write(certs.join(name), name).unwrap();
+            fs::set_permissions(certs.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let private = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(certs.join("private"), private).unwrap();
+        symlink("public", certs.join("link")).unwrap();
+        template.copy(&certs, "certs").unwrap();
+        let copies = inside.path().join("certs");
+        let mut names: Vec<_> =
+            fs::read_dir(&copies).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["link", "program", "public"]);
+        let mode = |name| fs::metadata(copies.join(name)).unwrap().mode() & 0o777;
+        assert_eq!((mode("public"), mode("program")), (0o644, 0o755));
+    }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     paths::{Attach, BringIn, NoPath, Paths, With},
-    plan::{Broken, Identity, Rights},
+    plan::{Broken, Identity, NamespaceLimits, Rights},
     supervisor::wire::Secret,
     volume::{DiskLimit, Reason},
     wire::CgroupFile,
@@ -123,8 +123,30 @@ pub struct RootPlan {
     /// Entries of `/proc` that user code must not read.
     pub masked: Vec<String>,
     pub identity: Identity,
-    /// How many layers the image has. None: it is the machine's own.
-    pub layers: usize,
+    pub namespace: NamespaceLimits,
+    pub base: Base,
+}
+
+/// What the root of a sandbox is made over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Base {
+    /// The machine's own programs, and a root that is read-only: for sandboxes without a root user.
+    Machine,
+    /// The machine's own programs, and an overlay that root inside can write to. One layer comes along.
+    WritableMachine,
+    /// The layers of an image, of which this many come along.
+    Layers(usize),
+}
+
+impl Base {
+    /// Returns how many layers come along.
+    pub fn layers(self) -> usize {
+        match self {
+            Self::Machine => 0,
+            Self::WritableMachine => 1,
+            Self::Layers(count) => count,
+        }
+    }
 }
 
 /// Everything init needs to know to become the supervisor of a sandbox. With it come what its root is
@@ -221,7 +243,10 @@ pub fn sandbox_of(name: &str) -> &str {
 pub const UPPER: &str = "upper";
 pub const WORK: &str = "work";
 
-/// The folders of the root that a sandbox can write to, besides `/tmp`.
+/// Directories of the machine that programs need, where they are there.
+pub const SYSTEM: [&str; 6] = ["usr", "bin", "sbin", "lib", "lib64", "lib32"];
+
+/// The folders of the root that a sandbox of the machine's own image has beside its root and `/tmp`.
 pub const WRITABLE: [&str; 4] = ["home", "root", "var", "workspace"];
 
 /// The names in the folder of a sandbox.

@@ -8,12 +8,17 @@ mod table;
 
 use std::collections::BTreeMap;
 
+use crate::plan::SERVICE_USER;
+
 use program::{
     Answer::{self, Allow, Fail},
-    Test::{HasAnyOf, Is, IsNot},
+    Test::{HasAnyOf, Is, IsNot, IsOneOf},
     Verdict,
 };
-use table::{ALLOWED, IMAGE_WORKER_REFUSED, INIT, NAMESPACE_FLAGS, REFUSED, SUPERVISOR};
+use table::{
+    ALLOWED, IMAGE_WORKER_REFUSED, INIT, IOCTLS, NAMESPACE_FLAGS, REFUSED, SOCKET_FILTERS,
+    SUPERVISOR,
+};
 
 /// Returns the filter for user code.
 pub fn for_user_code() -> Vec<u8> {
@@ -40,29 +45,34 @@ pub fn for_supervisor() -> Vec<u8> {
 }
 
 /// Returns the filter that the process which unpacks images is started with: what user code may do,
-/// but for sockets by name. It is in the machine's own network, and there are doors of others there
-/// that only have names. It may load a second filter.
+/// but for making sockets. It may load a second filter.
 pub fn for_image_worker() -> Vec<u8> {
-    let unsupported = Fail(libc::EAFNOSUPPORT);
-    let socket = Verdict::from(unsupported)
-        .when(0, Is(number(libc::AF_INET)), Allow)
-        .when(0, Is(number(libc::AF_INET6)), Allow)
-        .when(0, IsNot(number(libc::AF_NETLINK)), unsupported)
-        .when(2, Is(number(libc::NETLINK_ROUTE)), Allow);
+    let socket = Verdict::from(Fail(libc::EAFNOSUPPORT));
     let listed = all(ALLOWED, Allow).chain(all(REFUSED, Fail(libc::EPERM)));
     let closer = looked_at_closer().into_iter().chain([(libc::SYS_socket, socket)]);
     let filter = [(libc::SYS_seccomp, Allow.into())];
     compile(listed.chain(closer).chain(filter), Fail(libc::ENOSYS))
 }
 
-/// Returns the filter that the same process loads before it reads anything of strangers: it is
-/// what it is, and becomes nothing else. It starts threads, no processes, and nobody connects to it.
+/// Returns the filter that the same process loads before it reads anything of strangers. It starts
+/// threads, no processes. The sockets that it is handed are in the machine's network: it can neither
+/// connect them to another address nor take connections on them.
 pub fn for_running_image_worker() -> Vec<u8> {
     let refused = Fail(libc::EPERM);
     let threads = Verdict::from(refused).when(0, HasAnyOf(THREAD), Allow);
-    let listed = all(IMAGE_WORKER_REFUSED, refused);
-    compile(listed.chain([(libc::SYS_clone, threads)]), Allow)
+    // With this flag, sending connects.
+    let sending = |flags| Verdict::from(Allow).when(flags, HasAnyOf(FAST_OPEN), refused);
+    let closer = [
+        (libc::SYS_clone, threads),
+        (libc::SYS_sendto, sending(3)),
+        (libc::SYS_sendmsg, sending(2)),
+        (libc::SYS_sendmmsg, sending(3)),
+    ];
+    compile(all(IMAGE_WORKER_REFUSED, refused).chain(closer), Allow)
 }
+
+/// The flag of `sendto` that connects a socket to an address first.
+const FAST_OPEN: u32 = libc::MSG_FASTOPEN.cast_unsigned();
 
 /// The flag of `clone` that asks for a thread.
 const THREAD: u32 = 0x0001_0000;
@@ -78,17 +88,27 @@ fn compile(verdicts: impl Iterator<Item = (i64, Verdict)>, others: Answer) -> Ve
 }
 
 /// The calls whose answer depends on an argument.
-fn looked_at_closer() -> [(i64, Verdict); 5] {
+fn looked_at_closer() -> [(i64, Verdict); 10] {
     let refused = Fail(libc::EPERM);
     // A new namespace would give back capabilities, if only inside it.
     let namespaces = NAMESPACE_FLAGS.iter().fold(0, |all, flag| all | flag);
     let clone = Verdict::from(Allow).when(0, HasAnyOf(namespaces), refused);
-    // Typing into a terminal on behalf of its user.
-    let ioctl = Verdict::from(Allow).when(1, Is(request(libc::TIOCSTI)), refused).when(
-        1,
-        Is(request(libc::TIOCLINUX)),
-        refused,
-    );
+    // Typing into a terminal on behalf of its user is refused by name. What is not on the list is not supported, as the
+    // kernel says of a request that a file does not know.
+    let ioctl = Verdict::from(Fail(libc::ENOTTY))
+        .when(1, IsOneOf(IOCTLS), Allow)
+        .when(1, Is(request(libc::TIOCSTI)), refused)
+        .when(1, Is(request(libc::TIOCLINUX)), refused);
+    // One's own limits: init has the same user where there is only one.
+    let prlimit = Verdict::from(refused).when(0, Is(0), Allow);
+    // Both have one limit for the whole machine. Filters of system calls share that of socket filters: without any left,
+    // nothing new could be isolated.
+    let setsockopt = Verdict::from(Allow)
+        .when_all(&[(1, Is(number(libc::SOL_SOCKET))), (2, IsOneOf(SOCKET_FILTERS))], refused)
+        .when_all(
+            &[(1, Is(number(libc::IPPROTO_IPV6))), (2, Is(number(libc::IPV6_FLOWLABEL_MGR)))],
+            refused,
+        );
     // The two personalities that change nothing: the default, and the question which it is.
     let personality =
         Verdict::from(Fail(libc::ENOSYS)).when(0, Is(0), Allow).when(0, Is(u32::MAX), Allow);
@@ -104,9 +124,21 @@ fn looked_at_closer() -> [(i64, Verdict); 5] {
         (libc::SYS_clone, clone),
         (libc::SYS_ioctl, ioctl),
         (libc::SYS_personality, personality),
+        (libc::SYS_prlimit64, prlimit),
+        (libc::SYS_setresuid, no_service_user(3)),
+        (libc::SYS_setreuid, no_service_user(2)),
+        (libc::SYS_setsockopt, setsockopt),
+        (libc::SYS_setuid, no_service_user(1)),
         (libc::SYS_socket, socket),
         (libc::SYS_socketpair, socketpair),
     ]
+}
+
+/// Keeps a call with so many user ids from naming that of the processes which serve a sandbox.
+fn no_service_user(arguments: u32) -> Verdict {
+    (0..arguments).fold(Verdict::from(Allow), |verdict, argument| {
+        verdict.when(argument, Is(SERVICE_USER), Fail(libc::EPERM))
+    })
 }
 
 fn number(constant: libc::c_int) -> u32 {

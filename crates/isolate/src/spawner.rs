@@ -118,21 +118,15 @@ struct Slot {
     pidfd: OwnedFd,
     group: Option<Group>,
     id: u32,
-    forked: Option<Forked>,
-}
-
-/// What a slot has of its zygote. It lives in a pid namespace below that one's, and dies with it.
-#[derive(Debug)]
-struct Forked {
-    zygote: u64,
-    network: OwnedFd,
+    /// Its zygote, if it has one. It lives in a pid namespace below that one's, and dies with it.
+    zygote: Option<u64>,
 }
 
 /// Who made a slot's processes.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Origin {
     Fork(Pid),
-    Zygote(Forked),
+    Zygote(u64),
 }
 
 /// What an event is about.
@@ -201,7 +195,9 @@ impl Spawner {
         let sandboxes = settings.sandboxes.as_ref();
         let sandboxes =
             sandboxes.map(|s| Sandboxes::open(s, cgroups.as_ref().ok(), machine)).transpose()?;
-        let template = Template::build(&settings.scratch)?;
+        // As the files of sandboxes on disk, so that they can be shown as root's in each sandbox.
+        let owner = settings.ids.map(|_| IdRange::ON_DISK.first);
+        let template = Template::build(&settings.scratch, owner)?;
         template.add_file(ZYGOTE_LIBRARY, init_image::ZYGOTE)?;
         Ok(Self {
             posture,
@@ -384,13 +380,16 @@ impl Spawner {
     }
 
     fn start_zygote(&mut self, number: u64, program: Program) -> Result<(), SpawnerError> {
-        match Zygote::start(self, program) {
-            Ok(zygote) => {
-                epoll::add(&self.events, &zygote, About::Zygote(number).data(), EventFlags::IN)
-                    .map_err(doing("watch a zygote"))?;
-                self.zygotes.insert(number, zygote);
+        let id = self.ids.take();
+        if let Some(zygote) = id.and_then(|id| Zygote::start(self, program, id)) {
+            epoll::add(&self.events, &zygote, About::Zygote(number).data(), EventFlags::IN)
+                .map_err(doing("watch a zygote"))?;
+            self.zygotes.insert(number, zygote);
+        } else {
+            if let Some(id) = id {
+                self.ids.give_back(id);
             }
-            Err(_broken) => self.post(&Notice::ZygoteGone { zygote: number }, Vec::new()),
+            self.post(&Notice::ZygoteGone { zygote: number }, Vec::new());
         }
         Ok(())
     }
@@ -398,9 +397,8 @@ impl Spawner {
     fn hear_zygote(&mut self, number: u64) {
         while let Some(answer) = self.zygotes.get_mut(&number).and_then(Zygote::answer) {
             match answer {
-                Answer::Forked { parts, pidfd, network } => {
-                    let forked = Forked { zygote: number, network };
-                    self.add(parts, Origin::Zygote(forked), pidfd);
+                Answer::Forked { parts, pidfd } => {
+                    self.add(parts, Origin::Zygote(number), pidfd);
                 }
                 Answer::Failed { parts, broken } => self.fail(parts, broken),
                 Answer::Gone => self.lose_zygote(number),
@@ -411,8 +409,7 @@ impl Spawner {
     /// Ends a zygote that is to make no more slots, once those it made are gone.
     fn end_if_unused(&mut self, number: u64) {
         let is_retired = self.zygotes.get(&number).is_some_and(Zygote::is_retired);
-        let is_from_it = |slot: &Slot| slot.forked.as_ref().is_some_and(|f| f.zygote == number);
-        let is_used = self.slots.values().any(is_from_it);
+        let is_used = self.slots.values().any(|slot| slot.zygote == Some(number));
         if is_retired && !is_used {
             self.lose_zygote(number);
         }
@@ -420,6 +417,7 @@ impl Spawner {
 
     fn lose_zygote(&mut self, number: u64) {
         let Some(zygote) = self.zygotes.remove(&number) else { return };
+        self.ids.give_back(zygote.id());
         for parts in zygote.end() {
             self.fail(parts, Broken { step: Step::Fork, errno: libc::ESRCH });
         }
@@ -450,6 +448,11 @@ impl Spawner {
         for (id, group) in std::mem::take(&mut self.dying) {
             self.forget(id, group);
         }
+    }
+
+    /// Returns the user of the host that creates the user namespace of a slot which has this pair of users.
+    fn creator(&self, id: u32) -> Option<u32> {
+        self.ids.range().map(|_| id)
     }
 
     fn identity(&self) -> Identity {
@@ -511,10 +514,7 @@ impl Spawner {
         }
         self.ids.give_back(slot.id);
         self.post(&Notice::Gone { slot: number }, Vec::new());
-        if let Some(Forked { zygote, network }) = slot.forked {
-            if let Some(zygote) = self.zygotes.get_mut(&zygote) {
-                zygote.keep(network);
-            }
+        if let Some(zygote) = slot.zygote {
             self.end_if_unused(zygote);
         }
         Ok(())

@@ -6,6 +6,7 @@
 
 mod bud;
 mod command;
+pub mod connection;
 mod exec;
 mod groups;
 pub mod journal;

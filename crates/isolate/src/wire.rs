@@ -157,22 +157,22 @@ pub enum Command {
 }
 
 /// What the spawner asks of a zygote: the processes of one slot. With it come init's program and its
-/// control socket, then stdin, stdout, stderr, the code, the `cgroup.procs` files, and the network.
+/// control socket, then stdin, stdout, stderr, the code, and the `cgroup.procs` files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Birth {
     /// The users inside, as the zygote sees them.
     pub map: String,
+    /// The user that creates its user namespace, as the zygote sees it. None: the zygote's own.
+    pub creator: Option<u32>,
     pub rights: Rights,
     /// A request is waiting: no time is spent on bringing memory in.
     pub hurried: bool,
-    /// Whether the network of an earlier slot comes along.
-    pub has_network: bool,
 }
 
 /// What a zygote answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Born {
-    /// Comes with descriptors of init's process and of the slot's network.
+    /// Comes with a descriptor of init's process.
     Alive,
     Failed(Broken),
 }
@@ -197,6 +197,7 @@ pub enum Report {
 /// What init itself saw of a program. The cgroup's counters, where there is one, say more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
+    /// Since the request came.
     pub cpu_time: Duration,
     /// Only where init looked after the memory.
     pub peak_memory: u64,

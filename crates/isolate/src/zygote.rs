@@ -12,12 +12,9 @@
 //! Init stays outside the cgroups: what the code uses is counted and limited there, and init must
 //! outlive it.
 
-mod networks;
-
 use std::{
     ffi::CString,
     os::fd::{AsFd, BorrowedFd, IntoRawFd as _, OwnedFd},
-    sync::atomic::{AtomicI32, Ordering},
 };
 
 use rustix::{
@@ -29,17 +26,16 @@ use rustix::{
 
 use crate::{
     identity,
-    init::{launch, privileges, word::Word},
+    init::{launch, word::Word},
     plan::{Broken, Rights, Step},
     socket::{Packet, PacketSocket},
     sys::{
         self,
-        process::{CStrings, NAMESPACES_BUT_NETWORK, exit_now},
+        process::{ALL_NAMESPACES, CStrings, exit_now},
         split::{Parts, Side, Stack, split},
     },
     wire::{self, Birth, Born},
 };
-use networks::Networks;
 
 /// Memory that a program is known to touch: where, how much, and which advice brings it in.
 #[repr(C)]
@@ -53,12 +49,6 @@ pub struct Memory {
 /// Whether slots can be forked from zygotes here: on other processors that is not written.
 pub const IS_WRITTEN: bool = cfg!(target_arch = "x86_64");
 
-/// Where a slot's program says its exit code, or -1.
-static WORDS: AtomicI32 = AtomicI32::new(-1);
-
-/// The pid of a slot's program.
-const PROGRAM: i32 = 2;
-
 /// Makes slots as they are asked for. Returns in each slot, as PID 2, ready for its request.
 pub(crate) fn serve(door: &PacketSocket, ahead: &[Memory]) {
     // Nobody waits for slots here: init says how they end.
@@ -66,18 +56,13 @@ pub(crate) fn serve(door: &PacketSocket, ahead: &[Memory]) {
     // Only for speed: without it, slots cost more.
     let _ = sys::memory::put_into_a_file();
     let mut stack = Stack::default();
-    let mut networks = Networks::default();
     loop {
-        let Ok(Some(mut packet)) = door.receive(RecvFlags::empty()) else { exit_now(0) };
-        let (born, fds) = match make(&mut packet, &mut stack, &mut networks) {
-            Ok(Made { side: Side::Grandchild(pipes), birth, network }) => {
-                // Closed with everything else that is not the slot's.
-                let _number = network.into_raw_fd();
+        let Ok(Some(packet)) = door.receive(RecvFlags::empty()) else { exit_now(0) };
+        let (born, fds) = match make(&packet, &mut stack) {
+            Ok(Made { side: Side::Grandchild(pipes), birth }) => {
                 return become_slot(packet.fds, pipes, &birth, ahead);
             }
-            Ok(Made { side: Side::Caller(pidfd), network, .. }) => {
-                (Born::Alive, vec![pidfd, network])
-            }
+            Ok(Made { side: Side::Caller(pidfd), .. }) => (Born::Alive, vec![pidfd]),
             Err(broken) => (Born::Failed(broken), Vec::new()),
         };
         if answer(door, &born, &fds).is_err() {
@@ -92,18 +77,17 @@ fn answer(door: &PacketSocket, born: &Born, fds: &[OwnedFd]) -> Result<(), Errno
     door.send(&packet, &fds, SendFlags::empty())
 }
 
-/// The pipes between init and PID 2.
+/// A pipe and a socket between init and PID 2.
 struct Pipes {
     /// Init says that the root is there.
     wait: OwnedFd,
     go: OwnedFd,
     /// PID 2 says that it is ready, or which step broke.
-    heard: OwnedFd,
-    said: OwnedFd,
+    heard: PacketSocket,
+    said: PacketSocket,
 }
 
-/// The descriptors that come with an order: init's program and its control socket, what PID 2 gets,
-/// and at the end the network of an earlier slot, if there is one.
+/// The descriptors that come with an order: init's program and its control socket, and what PID 2 gets.
 const INIT: usize = 0;
 const CONTROL: usize = 1;
 const STREAMS: usize = 2;
@@ -113,33 +97,39 @@ const CGROUPS: usize = 6;
 struct Made {
     side: Side<Pipes>,
     birth: Birth,
-    network: OwnedFd,
 }
 
-fn make(packet: &mut Packet, stack: &mut Stack, networks: &mut Networks) -> Result<Made, Broken> {
+fn make(packet: &Packet, stack: &mut Stack) -> Result<Made, Broken> {
     let at = Broken::at(Step::Plan);
     let birth: Birth = wire::decode(&packet.bytes).or(Err(at(Errno::BADMSG)))?;
-    let used = if birth.has_network { packet.fds.pop() } else { None };
     let (Some(init), Some(control)) = (packet.fds.get(INIT), packet.fds.get(CONTROL)) else {
         return Err(at(Errno::BADF));
     };
     if count_threads() != Some(1) {
         return Err(at(Errno::BUSY));
     }
-    let network = networks.enter(used).map_err(Broken::at(Step::Network))?;
-    // The users that slots change to while they share our memory take this away, and with it the
-    // right to say who the users of the next slot are.
-    set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(&at)?;
     let fork = Broken::at(Step::Fork);
+    identity::become_creator(birth.creator).map_err(&fork)?;
     // Made here: what the middle process makes in our memory is never given back.
     let argv = CStrings::new(vec![CString::from(c"init")]);
     let parts = Parts {
-        outside: &|pid: Pid| identity::map_ids(pid, &birth.map).map_err(&fork),
+        outside: &|pid: Pid| map_users(pid, &birth).map_err(&fork),
         inside: &|| prepare(&birth),
         become_another: &|pipes| become_init(init, control, pipes, &argv),
     };
-    let side = split(stack, NAMESPACES_BUT_NETWORK, parts)?;
-    Ok(Made { side, birth, network })
+    let side = split(stack, ALL_NAMESPACES, parts);
+    if !matches!(side, Ok(Side::Grandchild(_))) {
+        identity::become_root_again(birth.creator).map_err(&fork)?;
+    }
+    Ok(Made { side: side?, birth })
+}
+
+/// Says who the users of a new slot are. Every change of users, of which slots make some while they share our memory, takes
+/// the right to do so away.
+fn map_users(pid: Pid, birth: &Birth) -> Result<(), Errno> {
+    identity::become_root_again(birth.creator)?;
+    set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+    identity::map_ids(pid, &birth.map)
 }
 
 /// A directory has a link from itself, its parent, and each directory in it.
@@ -152,7 +142,7 @@ fn prepare(birth: &Birth) -> Result<Pipes, Broken> {
     let at = Broken::at(Step::Fork);
     sys::signal::attend_children();
     let (wait, go) = pipe_with(PipeFlags::CLOEXEC).map_err(&at)?;
-    let (heard, said) = pipe_with(PipeFlags::CLOEXEC).map_err(&at)?;
+    let (heard, said) = PacketSocket::pair().map_err(&at)?;
     Ok(Pipes { wait, go, heard, said })
 }
 
@@ -160,7 +150,7 @@ fn prepare(birth: &Birth) -> Result<Pipes, Broken> {
 const PROGRAM_AT: i32 = 6;
 
 fn become_init(init: &OwnedFd, control: &OwnedFd, pipes: &Pipes, argv: &CStrings) -> Broken {
-    let placed = [control, &pipes.go, &pipes.heard, init].map(AsFd::as_fd);
+    let placed = [control.as_fd(), pipes.go.as_fd(), pipes.heard.as_fd(), init.as_fd()];
     let program = sys::process::place_all(&placed, 3)
         .and_then(|()| sys::process::inherited(PROGRAM_AT))
         .and_then(|program| {
@@ -180,23 +170,23 @@ fn become_slot(fds: Vec<OwnedFd>, pipes: Pipes, birth: &Birth, ahead: &[Memory])
         Err(broken) => fail(&pipes.said, broken),
     };
     // Their numbers are taken by others now.
-    let pipes = [pipes.wait, pipes.go, pipes.heard, pipes.said];
+    let pipes = [pipes.wait, pipes.go, pipes.heard.into_fd(), pipes.said.into_fd()];
     for fd in fds.into_iter().chain(pipes) {
         let _number = fd.into_raw_fd();
     }
+    let tell = PacketSocket::from_fd(tell);
     if let Err(broken) = lock_in(&tell, &birth.rights) {
         fail(&tell, broken);
     }
     // The runtime finds these two at their numbers.
-    let _numbers = [code.into_raw_fd(), tell.into_raw_fd()];
+    let _numbers = [code.into_raw_fd(), tell.into_fd().into_raw_fd()];
     if !birth.hurried {
         sys::library::bring_in(ahead);
     }
 }
 
-fn fail(tell: &OwnedFd, broken: Broken) -> ! {
-    // If init cannot be told it sees an exit without a reason, which is a failure as well.
-    let _ = rustix::io::write(tell, &Word::Error(broken).to_bytes());
+fn fail(tell: &PacketSocket, broken: Broken) -> ! {
+    launch::say(tell, Word::Error(broken));
     exit_now(1)
 }
 
@@ -211,38 +201,13 @@ fn settle(fds: &[OwnedFd], pipes: &Pipes) -> Result<(OwnedFd, OwnedFd), Broken> 
     if rustix::io::read(&pipes.wait, &mut [0; 1]) != Ok(1) {
         exit_now(1);
     }
-    let kept = [stdin, stdout, stderr, code, &pipes.said].map(AsFd::as_fd);
-    launch::keep_only(kept).map_err(fork)
+    let [stdin, stdout, stderr, code] = [stdin, stdout, stderr, code].map(AsFd::as_fd);
+    launch::keep_only([stdin, stdout, stderr, code, pipes.said.as_fd()]).map_err(fork)
 }
 
-fn lock_in(tell: &OwnedFd, rights: &Rights) -> Result<(), Broken> {
-    // Without it the end is only told later, when the process is gone.
-    let _ = keep_for_the_end(tell, rights.limits.open_files);
-    privileges::of_user_code(rights)?;
+fn lock_in(tell: &PacketSocket, rights: &Rights) -> Result<(), Broken> {
+    launch::lock_in(tell, rights)?;
     // As after an exec; without it `/proc/self` would not be the program's own.
     let own = set_dumpable_behavior(DumpableBehavior::Dumpable);
     own.map_err(Broken::at(Step::Privileges))
-}
-
-/// Keeps a way to say the exit code, above all numbers that the program can have: it does not
-/// count to what the program may have open.
-fn keep_for_the_end(tell: &OwnedFd, open_files: u64) -> Result<(), Errno> {
-    let above = i32::try_from(open_files).or(Err(Errno::INVAL))?;
-    sys::process::limit(libc::RLIMIT_NOFILE, open_files + 1)?;
-    let kept = rustix::io::fcntl_dupfd_cloexec(tell, above)?;
-    WORDS.store(kept.into_raw_fd(), Ordering::Relaxed);
-    Ok(())
-}
-
-/// Tells init with which code the program is about to end, if this is the program and not a
-/// process that it has forked.
-pub(crate) fn say_exit_code(status: i32) {
-    let words = WORDS.load(Ordering::Relaxed);
-    if words >= 0 && rustix::process::getpid().as_raw_nonzero().get() == PROGRAM {
-        let code = status.to_ne_bytes()[if cfg!(target_endian = "little") { 0 } else { 3 }];
-        sys::process::write_to(words, &[code]);
-        // The kernel puts init behind us on this processor, expecting us to sleep. Taking our
-        // memory down would hold it up.
-        rustix::thread::sched_yield();
-    }
 }

@@ -43,30 +43,52 @@ pub enum Overloaded {
     Held(ByteSize),
 }
 
+/// One part in this many of every capacity of the server is kept for tenants that use none of it: no
+/// tenant can keep another from starting.
+const RESERVED_PART: u64 = 8;
+
+/// Returns how much of a capacity may be in use for a tenant to get more of it. `own` is what the tenant
+/// uses of it already.
+fn open_to(all: u64, own: u64) -> u64 {
+    if own == 0 { all } else { all - all / RESERVED_PART }
+}
+
+fn has_room(all: usize, own: usize, used: usize) -> bool {
+    let [all, own, used] = [all, own, used].map(|count| u64::try_from(count).unwrap_or(u64::MAX));
+    used < open_to(all, own)
+}
+
 impl Capacity {
     /// Decides whether one more execution may wait for its turn.
-    pub fn admit(&self, client: Load, server: Load) -> Result<(), Overloaded> {
+    pub fn admit(&self, client: Load, tenant: Load, server: Load) -> Result<(), Overloaded> {
         if client.queued >= self.queued_per_client && client.running >= self.running_per_client {
             return Err(Overloaded::Client(client.queued));
         }
-        if server.queued >= self.queued {
+        if !has_room(self.queued, tenant.queued, server.queued) {
             return Err(Overloaded::Server(server.queued));
         }
         Ok(())
     }
 
-    /// Decides whether the server can hold code and input of this size besides what it holds.
-    /// One that does not fit keeps no smaller one out.
-    pub fn hold(&self, asked: ByteSize, held: ByteSize) -> Result<(), Overloaded> {
-        if held.saturating_add(asked) > self.held {
-            return Err(Overloaded::Held(held));
+    /// Decides whether the server can hold code and input of this size besides what it holds of this
+    /// tenant and of all. One that does not fit keeps no smaller one out.
+    pub fn hold(
+        &self,
+        asked: ByteSize,
+        of_tenant: ByteSize,
+        of_all: ByteSize,
+    ) -> Result<(), Overloaded> {
+        let most = open_to(self.held.as_bytes(), of_tenant.as_bytes());
+        if of_all.saturating_add(asked).as_bytes() > most {
+            return Err(Overloaded::Held(of_all));
         }
         Ok(())
     }
 
-    /// Decides whether a waiting execution of this client may start.
-    pub fn may_start(&self, client: Load, server: Load) -> bool {
-        client.running < self.running_per_client && server.running < self.running
+    /// Decides whether a waiting execution of this client of this tenant may start.
+    pub fn may_start(&self, client: Load, tenant: Load, server: Load) -> bool {
+        client.running < self.running_per_client
+            && has_room(self.running, tenant.running, server.running)
     }
 }
 
@@ -88,9 +110,9 @@ mod tests {
 
     #[test]
     fn a_full_client_is_refused_and_a_full_server_too() {
-        assert_eq!(SMALL.admit(load(2, 2), load(4, 4)), Ok(()));
-        assert_eq!(SMALL.admit(load(2, 3), load(4, 4)), Err(Overloaded::Client(3)));
-        assert_eq!(SMALL.admit(load(1, 0), load(4, 5)), Err(Overloaded::Server(5)));
+        assert_eq!(SMALL.admit(load(2, 2), load(2, 2), load(4, 4)), Ok(()));
+        assert_eq!(SMALL.admit(load(2, 3), load(2, 3), load(4, 4)), Err(Overloaded::Client(3)));
+        assert_eq!(SMALL.admit(load(1, 0), load(1, 0), load(4, 5)), Err(Overloaded::Server(5)));
     }
 
     #[test]
@@ -108,14 +130,44 @@ mod tests {
         for (asked, held, fits) in rows {
             let held = ByteSize::bytes(held);
             let expected = if fits { Ok(()) } else { Err(Overloaded::Held(held)) };
-            assert_eq!(SMALL.hold(ByteSize::bytes(asked), held), expected, "{asked} {held}");
+            let judged = SMALL.hold(ByteSize::bytes(asked), ByteSize::default(), held);
+            assert_eq!(judged, expected, "{asked} {held}");
         }
     }
 
     #[test]
     fn an_execution_starts_when_its_client_and_the_server_have_room() {
-        assert!(SMALL.may_start(load(1, 9), load(3, 9)));
-        assert!(!SMALL.may_start(load(2, 0), load(3, 0)));
-        assert!(!SMALL.may_start(load(0, 0), load(4, 0)));
+        assert!(SMALL.may_start(load(1, 9), load(1, 9), load(3, 9)));
+        assert!(!SMALL.may_start(load(2, 0), load(2, 0), load(3, 0)));
+        assert!(!SMALL.may_start(load(0, 0), load(0, 0), load(4, 0)));
+    }
+
+    #[test]
+    fn an_eighth_of_every_capacity_is_kept_for_tenants_that_use_none_of_it() {
+        let capacity = Capacity {
+            running_per_client: 99,
+            running: 64,
+            queued: 80,
+            held: ByteSize::bytes(800),
+            ..Capacity::default()
+        };
+        let one = load(1, 1);
+        for (tenant, running, starts) in
+            [(one, 55, true), (one, 56, false), (load(0, 9), 56, true), (load(0, 9), 64, false)]
+        {
+            let server = load(running, 9);
+            assert_eq!(capacity.may_start(load(0, 1), tenant, server), starts, "{server:?}");
+        }
+        for (tenant, queued, is_admitted) in
+            [(one, 69, true), (one, 70, false), (load(9, 0), 70, true), (load(9, 0), 80, false)]
+        {
+            let server = load(64, queued);
+            assert_eq!(capacity.admit(one, tenant, server).is_ok(), is_admitted, "{server:?}");
+        }
+        for (own, held, fits) in [(1, 690, true), (1, 691, false), (0, 691, true), (0, 791, false)]
+        {
+            let [asked, own, held] = [10, own, held].map(ByteSize::bytes);
+            assert_eq!(capacity.hold(asked, own, held).is_ok(), fits, "{own} {held}");
+        }
     }
 }

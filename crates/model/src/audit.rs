@@ -1,9 +1,9 @@
 //! What the audit log says: who did what to which sandbox, by which right, and what came of it.
 //!
-//! An entry holds names and never content: no code, no token, no path of a file. How entries are
-//! numbered and chained is the store's.
+//! An entry holds names and never content: ids, and the paths of files that were read or changed; no code and no token.
+//! How entries are numbered and chained is the store's.
 
-use crate::{actor::Actor, units::Timestamp};
+use crate::{actor::Actor, text::is_deceptive, units::Timestamp};
 
 /// Something that is recorded. The names are part of the log's form: they are added to, and never
 /// changed.
@@ -21,6 +21,8 @@ pub enum Action {
     SessionRefresh,
     SessionHeartbeat,
     SessionRelease,
+    /// A session ended by itself, and its sandbox with it: the reason is why.
+    SessionExpire,
     SandboxCreate,
     SandboxDelete,
     SandboxStop,
@@ -39,13 +41,16 @@ pub enum Action {
     ExecStart,
     ExecCancel,
     ShellOpen,
+    FileRead,
+    /// The names or the properties of files were read.
+    FileList,
     FileWrite,
     /// Entries that could not be kept; how many is their count.
     AuditLost,
 }
 
 impl Action {
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 32] = [
         Self::KeyCreate,
         Self::KeyRevoke,
         Self::TokenMint,
@@ -58,6 +63,7 @@ impl Action {
         Self::SessionRefresh,
         Self::SessionHeartbeat,
         Self::SessionRelease,
+        Self::SessionExpire,
         Self::SandboxCreate,
         Self::SandboxDelete,
         Self::SandboxStop,
@@ -73,6 +79,8 @@ impl Action {
         Self::ExecStart,
         Self::ExecCancel,
         Self::ShellOpen,
+        Self::FileRead,
+        Self::FileList,
         Self::FileWrite,
         Self::AuditLost,
     ];
@@ -91,6 +99,7 @@ impl Action {
             Self::SessionRefresh => "session.refresh",
             Self::SessionHeartbeat => "session.heartbeat",
             Self::SessionRelease => "session.release",
+            Self::SessionExpire => "session.expire",
             Self::SandboxCreate => "sandbox.create",
             Self::SandboxDelete => "sandbox.delete",
             Self::SandboxStop => "sandbox.stop",
@@ -106,9 +115,23 @@ impl Action {
             Self::ExecStart => "exec.start",
             Self::ExecCancel => "exec.cancel",
             Self::ShellOpen => "shell.open",
+            Self::FileRead => "file.read",
+            Self::FileList => "file.list",
             Self::FileWrite => "file.write",
             Self::AuditLost => "audit.lost",
         }
+    }
+
+    /// Tells whether records of it that are alike become one with a count: it changes nothing, and clients repeat it.
+    pub const fn is_joined(self) -> bool {
+        matches!(
+            self,
+            Self::Access
+                | Self::FileRead
+                | Self::FileList
+                | Self::SessionHeartbeat
+                | Self::TokenIntrospect
+        )
     }
 
     /// Returns the action of exactly this name.
@@ -230,26 +253,13 @@ pub fn text(text: &str) -> String {
     }
     let mut cleaned = String::with_capacity(text.len().min(MAX_TEXT));
     for letter in text.chars() {
-        let letter = if is_harmful(letter) { char::REPLACEMENT_CHARACTER } else { letter };
+        let letter = if is_deceptive(letter) { char::REPLACEMENT_CHARACTER } else { letter };
         if cleaned.len() + letter.len_utf8() > MAX_TEXT {
             break;
         }
         cleaned.push(letter);
     }
     cleaned
-}
-
-fn is_harmful(letter: char) -> bool {
-    letter.is_control()
-        || matches!(
-            letter,
-            '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{feff}'
-                | '\u{fff9}'..='\u{fffb}'
-                | '\u{e0000}'..='\u{e007f}'
-        )
 }
 
 /// Keys begin with `rf_`; tokens begin with the beginning of a JSON object, in base64.

@@ -66,10 +66,6 @@ pub enum EventKind {
     DeleteRequested(EndCause),
     /// Always the last.
     Deleted(EndCause),
-    /// Nobody has used it for a while.
-    BecameIdle,
-    /// Somebody uses it again.
-    BecameActive,
     Frozen(SuspendReason),
     Thawed,
     /// It ends soon unless somebody prolongs it.
@@ -82,6 +78,9 @@ pub enum EventKind {
         /// What it is called if it is a shell.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shell: Option<ShellName>,
+        /// Whether it ends by itself after some time. Shells do not.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        has_timeout: bool,
     },
     ExecEnded {
         exec: ExecId,
@@ -102,11 +101,7 @@ impl EventKind {
     /// Says whether somebody used the sandbox by this.
     pub const fn is_use(&self) -> bool {
         match self {
-            Self::Ready
-            | Self::BecameActive
-            | Self::Thawed
-            | Self::ExecStarted { .. }
-            | Self::ExecEnded { .. } => true,
+            Self::Ready | Self::Thawed | Self::ExecStarted { .. } | Self::ExecEnded { .. } => true,
             Self::Accepted
             | Self::Preparing { .. }
             | Self::Failed(_)
@@ -115,7 +110,6 @@ impl EventKind {
             | Self::ResumeAccepted
             | Self::DeleteRequested(_)
             | Self::Deleted(_)
-            | Self::BecameIdle
             | Self::Frozen(_)
             | Self::EndsSoon { .. }
             | Self::CompanionReady { .. }

@@ -3,6 +3,7 @@
 //! Nothing here does I/O, reads a clock, or knows the wire, the store or Linux.
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod activity;
 pub mod actor;
 pub mod adjustment;
 pub mod admission;
@@ -21,17 +22,20 @@ pub mod lease;
 pub mod life;
 pub mod limits;
 pub mod listing;
+pub mod outbound;
 pub mod outputs;
 pub mod path;
 pub mod policy;
 pub mod pools;
 pub mod reach;
+pub mod resources;
 pub mod revocation;
 pub mod sandbox;
 pub mod scope;
 pub mod session;
 pub mod snapshot;
 pub mod spec;
+pub mod text;
 pub mod token;
 pub mod transition;
 pub mod units;

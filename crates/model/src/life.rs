@@ -3,13 +3,16 @@
 //! ```text
 //!               ┌───────── resuming ◀────────┐
 //!               ▼                            │
-//! provisioning ─▶ active ⇄ idle ─▶ stopping ─▶ stopped
-//!                    ▲       │
-//!                    └ frozen ◀┘     any but deleting, terminated ─▶ failed
-//!                                    any but terminated           ─▶ deleting ─▶ terminated
+//! provisioning ─▶ active ⇄ frozen ─▶ stopping ─▶ stopped
+//!
+//! active                       ─▶ stopping
+//! active, frozen               ─▶ stopped    its processes were lost (a reboot, a lost supervisor)
+//! any but deleting, terminated ─▶ failed
+//! failed, with its files kept  ─▶ resuming
+//! any but terminated           ─▶ deleting ─▶ terminated
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,8 +28,6 @@ use crate::{
 pub enum Phase {
     Provisioning,
     Active,
-    /// Nobody has used it for a while.
-    Idle,
     /// Processes stand still where they are.
     Frozen,
     Stopping,
@@ -51,10 +52,9 @@ pub enum Standing {
 }
 
 impl Phase {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::Provisioning,
         Self::Active,
-        Self::Idle,
         Self::Frozen,
         Self::Stopping,
         Self::Stopped,
@@ -74,7 +74,6 @@ impl Phase {
             Self::Deleting | Self::Terminated => true,
             Self::Provisioning
             | Self::Active
-            | Self::Idle
             | Self::Frozen
             | Self::Stopping
             | Self::Stopped
@@ -88,7 +87,6 @@ impl Phase {
         match self {
             Self::Provisioning => "provisioning",
             Self::Active => "active",
-            Self::Idle => "idle",
             Self::Frozen => "frozen",
             Self::Stopping => "stopping",
             Self::Stopped => "stopped",
@@ -104,7 +102,7 @@ impl Phase {
     pub const fn standing(self) -> Standing {
         match self {
             Self::Provisioning | Self::Resuming => Standing::Pending,
-            Self::Active | Self::Idle | Self::Frozen | Self::Stopping => Standing::Ready,
+            Self::Active | Self::Frozen | Self::Stopping => Standing::Ready,
             Self::Stopped => Standing::Stopped,
             Self::Failed => Standing::Failed,
             Self::Deleting => Standing::Deleting,
@@ -117,16 +115,14 @@ impl Phase {
     pub const fn after(self, kind: &EventKind) -> Self {
         match kind {
             EventKind::Accepted => Self::Provisioning,
-            EventKind::Ready | EventKind::BecameActive | EventKind::Thawed => Self::Active,
+            EventKind::Ready | EventKind::Thawed => Self::Active,
             EventKind::Failed(_) => Self::Failed,
             EventKind::StopRequested(_) => Self::Stopping,
             EventKind::Stopped(_) => Self::Stopped,
             EventKind::ResumeAccepted => Self::Resuming,
             EventKind::DeleteRequested(_) => Self::Deleting,
             EventKind::Deleted(_) => Self::Terminated,
-            EventKind::BecameIdle => Self::Idle,
             EventKind::Frozen(_) => Self::Frozen,
-            // A command is activity by itself, so an idle sandbox needs no second event for it.
             EventKind::ExecStarted { .. } => Self::Active,
             EventKind::Preparing { .. }
             | EventKind::EndsSoon { .. }
@@ -149,6 +145,40 @@ pub enum SuspendReason {
     Released,
     /// Its provider ended its processes and kept its files.
     ProviderStopped,
+    /// The machine was started again. Its processes are gone, its files are kept.
+    HostRebooted,
+    /// Its supervisor died, and its processes with it. Its files are kept.
+    SupervisorLost,
+}
+
+impl SuspendReason {
+    /// Returns the name that clients see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Requested => "stop_requested",
+            Self::Idle => "idle_ttl",
+            Self::Released => "released",
+            Self::ProviderStopped => "provider_stopped",
+            Self::HostRebooted => "host_rebooted",
+            Self::SupervisorLost => "supervisor_lost",
+        }
+    }
+}
+
+/// What ended all processes of a sandbox at once, without a request. Files survive it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    HostRebooted,
+    SupervisorLost,
+}
+
+impl From<Crash> for SuspendReason {
+    fn from(crash: Crash) -> Self {
+        match crash {
+            Crash::HostRebooted => Self::HostRebooted,
+            Crash::SupervisorLost => Self::SupervisorLost,
+        }
+    }
 }
 
 /// Why a sandbox came to its end. Stays readable after it.
@@ -192,20 +222,43 @@ pub struct Failure {
 pub enum FailureCause {
     CreateFailed,
     ImageFailed,
-    CreateInterrupted,
     ResumeFailed,
-    ResumeInterrupted,
-    StopFailed,
     MainProcessCrashed,
-    OutOfMemory,
-    SandboxLost,
+    /// Only in records of earlier versions: such a sandbox is stopped now ([`Crash`]).
     SupervisorLost,
+    /// Only in records of earlier versions: such a sandbox is stopped now ([`Crash`]).
     HostRebooted,
-    NodeLost,
-    /// The node has no room for its files.
+    /// The node had no room for its files when it was created.
     DiskFull,
     /// Its provider has it no more.
     ProviderLost,
+}
+
+impl FailureCause {
+    /// Returns the name that clients see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CreateFailed => "create_failed",
+            Self::ImageFailed => "image_failed",
+            Self::ResumeFailed => "resume_failed",
+            Self::MainProcessCrashed => "main_process_crashed",
+            Self::SupervisorLost => "supervisor_lost",
+            Self::HostRebooted => "host_rebooted",
+            Self::DiskFull => "disk_full",
+            Self::ProviderLost => "provider_lost",
+        }
+    }
+
+    /// Says whether a sandbox that failed so still has its files, so that it can be started again.
+    pub const fn keeps_files(self) -> bool {
+        match self {
+            Self::ResumeFailed
+            | Self::MainProcessCrashed
+            | Self::SupervisorLost
+            | Self::HostRebooted => true,
+            Self::CreateFailed | Self::ImageFailed | Self::DiskFull | Self::ProviderLost => false,
+        }
+    }
 }
 
 /// The state of a sandbox as of [`Life::sequence`].
@@ -225,6 +278,9 @@ pub struct Life {
     /// Those of them that are shells, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shells: BTreeMap<ShellName, ExecId>,
+    /// Those of them that end by themselves after some time.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub with_timeout: BTreeSet<ExecId>,
     /// Why it sleeps or goes to sleep.
     pub suspended_for: Option<SuspendReason>,
     /// What broke it last. Stays after it is deleted.
@@ -266,6 +322,33 @@ impl Life {
         self.failure.as_ref().filter(|_| self.phase == Phase::Failed)
     }
 
+    /// Returns why it is suspended or has failed, while it is or has.
+    pub fn reason(&self) -> Option<&'static str> {
+        match self.phase {
+            Phase::Frozen | Phase::Stopping | Phase::Stopped => {
+                self.suspended_for.map(SuspendReason::name)
+            }
+            Phase::Failed => self.failure.as_ref().map(|failure| failure.cause.name()),
+            Phase::Provisioning
+            | Phase::Active
+            | Phase::Resuming
+            | Phase::Deleting
+            | Phase::Terminated => None,
+        }
+    }
+
+    /// Says whether nothing of it can be used again: it is deleted or about to be, or it failed without files.
+    pub fn is_gone(&self) -> bool {
+        self.phase.is_deleted()
+            || self.broken_by().is_some_and(|failure| !failure.cause.keeps_files())
+    }
+
+    /// Says whether it has no processes but its files, so that it can be started.
+    pub fn can_be_started(&self) -> bool {
+        self.phase == Phase::Stopped
+            || self.broken_by().is_some_and(|failure| failure.cause.keeps_files())
+    }
+
     /// Adds events up, from the first.
     pub fn replay(events: &[Event]) -> Result<Self, HistoryError> {
         let (first, rest) = events.split_first().ok_or(HistoryError::Beginning)?;
@@ -290,6 +373,7 @@ impl Life {
             last_used_at: at,
             running: BTreeMap::new(),
             shells: BTreeMap::new(),
+            with_timeout: BTreeSet::new(),
             suspended_for: None,
             failure: None,
             end: None,
@@ -336,7 +420,7 @@ impl Life {
             self.last_used_at = at;
         }
         match &event.kind {
-            EventKind::Ready | EventKind::BecameActive | EventKind::Thawed => {
+            EventKind::Ready | EventKind::Thawed => {
                 self.suspended_for = None;
             }
             EventKind::StopRequested(reason)
@@ -346,15 +430,19 @@ impl Life {
             EventKind::DeleteRequested(cause) | EventKind::Deleted(cause) => {
                 self.end = Some(cause.clone());
             }
-            EventKind::ExecStarted { exec, shell } => {
+            EventKind::ExecStarted { exec, shell, has_timeout } => {
                 self.running.insert(exec.clone(), at);
                 if let Some(shell) = shell {
                     self.shells.insert(shell.clone(), exec.clone());
+                }
+                if *has_timeout {
+                    self.with_timeout.insert(exec.clone());
                 }
             }
             EventKind::ExecEnded { exec, .. } => {
                 self.running.remove(exec);
                 self.shells.retain(|_, shell| shell != exec);
+                self.with_timeout.remove(exec);
             }
             EventKind::Preparing { images, .. } => self.images.extend(images.clone()),
             EventKind::CompanionReady { name } => {
@@ -365,7 +453,7 @@ impl Life {
             }
             EventKind::Accepted | EventKind::ResumeAccepted => self.companions.clear(),
             EventKind::Adjusted(_) => self.adjusted_at = Some(at),
-            EventKind::BecameIdle | EventKind::EndsSoon { .. } => {}
+            EventKind::EndsSoon { .. } => {}
         }
     }
 }

@@ -37,8 +37,10 @@ pub struct Policy {
     pub admin: Rule,
     pub broker: Rule,
     pub user: Rule,
-    /// The longest that a token is good for, and how long if nobody says.
+    /// How long tokens of threads, exchanged tokens and those of admins are valid: the default, and the maximum.
     pub token_ttl: Lifetime,
+    /// How long tokens of sessions are valid.
+    pub session_ttl: Lifetime,
     /// Those of tenants that have none of their own.
     pub quotas: Quotas,
     pub tenants: BTreeMap<String, Quotas>,
@@ -115,6 +117,7 @@ impl Default for Policy {
             broker: rule.clone(),
             user: rule,
             token_ttl: Lifetime::USUAL,
+            session_ttl: Lifetime::USUAL_OF_SESSION,
             quotas: Quotas::default(),
             tenants: BTreeMap::new(),
         }

@@ -301,9 +301,9 @@ mod tests {
     fn a_revoked_key_is_remembered_as_long_as_a_token_of_it_could_last() {
         let mut keys = EndedKeys::default();
         keys.add("key_1", at(0));
-        keys.tidy(at(905));
+        keys.tidy(at(3_605));
         assert_eq!([keys.contains("key_1"), keys.contains("key_2")], [true, false]);
-        keys.tidy(at(911));
+        keys.tidy(at(3_611));
         assert_eq!(keys, EndedKeys::default());
     }
 
@@ -311,15 +311,15 @@ mod tests {
     fn what_ended_is_remembered_until_it_would_have_ended_anyway() {
         let revocation = Revocation::of_token(&sandbox(), "tok_1", at(0));
         let mut standing = Standing::new(Epoch::FIRST, [revocation.clone()]);
-        let token = claims("tok_1", "ada", &[]);
+        let token = Claims { expires_at: at(3_600), ..claims("tok_1", "ada", &[]) };
         // The longest token that could have that id is good until then.
-        let last = Timestamp::from_millis(at(905).as_millis());
+        let last = Timestamp::from_millis(at(3_605).as_millis());
         assert!(token.check(last, &sandbox(), Generation::FIRST).is_ok());
         assert!(!revocation.is_over(last));
         standing.tidy(last);
         assert!(standing.ends_at("tok_1", &token).is_some());
-        assert!(revocation.is_over(at(911)));
-        standing.tidy(at(911));
+        assert!(revocation.is_over(at(3_611)));
+        standing.tidy(at(3_611));
         assert!(standing.is_plain());
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    activity::Consequence,
     adjustment::Adjustment,
     ids::{Alias, ExecId, NodeId, SandboxId, ShellName, Tenant},
     life::{EndCause, Life, Phase, SuspendReason},
@@ -39,6 +40,25 @@ pub enum Request {
     Adjust(Box<Adjustment>),
     /// A call of the data plane, or an attached client.
     Use(WhenStopped),
+}
+
+impl Request {
+    /// Says whether it can wait until a sandbox is there that is on its way ([`Refusal::NotYet`]).
+    pub const fn may_wait(&self) -> bool {
+        match self {
+            Self::Resume
+            | Self::StartExec { when_stopped: WhenStopped::Resume, .. }
+            | Self::Use(WhenStopped::Resume) => true,
+            Self::StartExec { when_stopped: WhenStopped::Refuse, .. }
+            | Self::Use(WhenStopped::Refuse)
+            | Self::Stop(_)
+            | Self::Delete(_)
+            | Self::Freeze(_)
+            | Self::Thaw
+            | Self::CancelExec(_)
+            | Self::Adjust(_) => false,
+        }
+    }
 }
 
 /// Whether using a stopped sandbox starts it. The surface's contract says which.
@@ -102,10 +122,17 @@ impl Life {
             Request::StartExec { exec, .. } if self.running.contains_key(exec) => {
                 Err(Refusal::ExecExists)
             }
-            Request::Stop(SuspendReason::Idle) | Request::Freeze(SuspendReason::Idle)
-                if !self.running.is_empty() =>
-            {
+            Request::Stop(SuspendReason::Idle) if self.commands_forbid(Consequence::Stop) => {
                 Err(Refusal::InUse)
+            }
+            Request::Freeze(SuspendReason::Idle) if self.commands_forbid(Consequence::Freeze) => {
+                Err(Refusal::InUse)
+            }
+            // A failed sandbox that has its files is started as a stopped one is.
+            Request::Resume | Request::StartExec { .. } | Request::Use(_)
+                if self.phase == Phase::Failed && self.can_be_started() =>
+            {
+                Phase::Stopped.decide(request).or(Err(Refusal::Failed))
             }
             Request::StartExec { spec: ExecSpec { shell: Some(name), .. }, .. } => {
                 match self.phase.decide(request)? {
@@ -144,41 +171,39 @@ impl Phase {
     /// success or, like agbox for a second stop, as an error of its own is in its contract.
     pub fn decide(self, request: &Request) -> Result<Verdict, Refusal> {
         use Phase::{
-            Active, Deleting, Failed, Frozen, Idle, Provisioning, Resuming, Stopped, Stopping,
-            Terminated,
+            Active, Deleting, Failed, Frozen, Provisioning, Resuming, Stopped, Stopping, Terminated,
         };
         use Verdict::{AlreadySo, Do, First};
 
         match (request, self) {
-            (Request::Stop(_), Active | Idle | Frozen) => Ok(Do),
+            (Request::Stop(_), Active | Frozen) => Ok(Do),
             (Request::Stop(_), Stopping | Stopped) => Ok(AlreadySo),
             (Request::Stop(_), Provisioning | Resuming) => Err(Refusal::NotYet(self)),
 
             (Request::Resume, Stopped) => Ok(Do),
             (Request::Resume, Frozen) => Ok(First(Wake::Thaw)),
-            (Request::Resume, Resuming | Active | Idle) => Ok(AlreadySo),
+            (Request::Resume, Resuming | Active) => Ok(AlreadySo),
             (Request::Resume, Stopping) => Err(Refusal::NotYet(self)),
             (Request::Resume, Provisioning) => Err(Refusal::WrongPhase(self)),
 
             (Request::Delete(_), Deleting | Terminated) => Ok(AlreadySo),
             (
                 Request::Delete(_),
-                Provisioning | Active | Idle | Frozen | Stopping | Stopped | Resuming | Failed,
+                Provisioning | Active | Frozen | Stopping | Stopped | Resuming | Failed,
             ) => Ok(Do),
 
-            (Request::Freeze(_), Active | Idle) => Ok(Do),
+            (Request::Freeze(_), Active) => Ok(Do),
             (Request::Freeze(_), Frozen) => Ok(AlreadySo),
             (Request::Freeze(_), Provisioning | Resuming) => Err(Refusal::NotYet(self)),
             (Request::Freeze(_), Stopping | Stopped) => Err(Refusal::WrongPhase(self)),
 
             (Request::Thaw, Frozen) => Ok(Do),
-            (Request::Thaw, Active | Idle) => Ok(AlreadySo),
+            (Request::Thaw, Active) => Ok(AlreadySo),
             (Request::Thaw, Provisioning | Resuming | Stopping | Stopped) => {
                 Err(Refusal::WrongPhase(self))
             }
 
-            (Request::StartExec { .. }, Active | Idle) => Ok(Do),
-            (Request::Use(_), Idle) => Ok(Do),
+            (Request::StartExec { .. }, Active) => Ok(Do),
             (Request::Use(_), Active) => Ok(AlreadySo),
             (Request::StartExec { .. } | Request::Use(_), Frozen) => Ok(First(Wake::Thaw)),
             (Request::StartExec { when_stopped, .. } | Request::Use(when_stopped), Stopped) => {
@@ -194,15 +219,14 @@ impl Phase {
             // A command that runs can be cancelled wherever it runs, in a dying sandbox too.
             (
                 Request::CancelExec(_),
-                Provisioning | Active | Idle | Frozen | Stopping | Stopped | Resuming | Failed
-                | Deleting,
+                Provisioning | Active | Frozen | Stopping | Stopped | Resuming | Failed | Deleting,
             ) => Ok(Do),
             (Request::CancelExec(_), Terminated) => Err(Refusal::Gone),
 
             // Settings are of no interest to what runs; whoever has failed may be called otherwise.
             (
                 Request::Adjust(_),
-                Provisioning | Active | Idle | Frozen | Stopping | Stopped | Resuming | Failed,
+                Provisioning | Active | Frozen | Stopping | Stopped | Resuming | Failed,
             ) => Ok(Do),
             (Request::Adjust(_), Deleting | Terminated) => Err(Refusal::Gone),
 

@@ -58,7 +58,9 @@ pub struct ScopeId(String);
 
 /// Why a text names no scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("1 to {LONGEST} letters, digits, `_`, `.`, `:` and `-` are expected")]
+#[error(
+    "1 to {LONGEST} letters, digits, `_`, `.`, `:` and `-` are expected, other than `.` and `..`"
+)]
 pub struct ScopeIdError;
 
 const LONGEST: usize = 128;
@@ -72,11 +74,19 @@ impl ScopeId {
 impl FromStr for ScopeId {
     type Err = ScopeIdError;
 
+    /// Refuses what a client or a proxy in between takes for a step in a path.
     fn from_str(text: &str) -> Result<Self, ScopeIdError> {
+        if matches!(text, "." | "..") { Err(ScopeIdError) } else { Self::stored(text.to_owned()) }
+    }
+}
+
+impl ScopeId {
+    /// Reads a name that was stored: `.` and `..` were taken once.
+    fn stored(text: String) -> Result<Self, ScopeIdError> {
         let is_plain =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':' | b'-');
         let holds = (1..=LONGEST).contains(&text.len()) && text.bytes().all(is_plain);
-        if holds { Ok(Self(text.to_owned())) } else { Err(ScopeIdError) }
+        if holds { Ok(Self(text)) } else { Err(ScopeIdError) }
     }
 }
 
@@ -84,7 +94,7 @@ impl TryFrom<String> for ScopeId {
     type Error = ScopeIdError;
 
     fn try_from(text: String) -> Result<Self, ScopeIdError> {
-        text.parse()
+        Self::stored(text)
     }
 }
 
@@ -114,14 +124,37 @@ mod tests {
     #[test]
     fn h05_the_id_of_a_scope_is_plain_and_not_long() {
         let longest = "a".repeat(LONGEST);
-        for good in ["a", "thr_123", "A.b:c-9", "..", longest.as_str()] {
+        for good in ["a", "thr_123", "A.b:c-9", "...", ".a", longest.as_str()] {
             assert_eq!(good.parse::<ScopeId>().map(String::from), Ok(good.to_owned()));
         }
         let too_long = "a".repeat(LONGEST + 1);
-        for bad in
-            ["", "a b", "../x", "a/b", "%2e", "a\0", "a\n", "é", "\u{202e}a", "😀", "аa", &too_long]
-        {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a b",
+            "../x",
+            "a/b",
+            "%2e",
+            "a\0",
+            "a\n",
+            "é",
+            "\u{202e}a",
+            "😀",
+            "аa",
+            &too_long,
+        ] {
             assert_eq!(bad.parse::<ScopeId>(), Err(ScopeIdError), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_was_taken_before_is_still_read_from_the_store() {
+        for stored in [".", ".."] {
+            assert_eq!(
+                ScopeId::try_from(stored.to_owned()).map(String::from),
+                Ok(stored.to_owned())
+            );
         }
     }
 

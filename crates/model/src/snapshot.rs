@@ -146,6 +146,7 @@ impl Snapshot {
         Ok(SandboxSpec {
             image: self.image.clone(),
             snapshot: Some(self.id.clone()),
+            snapshot_name: Some(self.name.to_string()),
             env: over(&self.env, asked.env),
             labels: over(&self.labels, asked.labels),
             run: RunAs {
@@ -156,6 +157,7 @@ impl Snapshot {
                 millicores: asked.resources.millicores.or(self.resources.millicores),
                 memory: asked.resources.memory.or(self.resources.memory),
                 disk: asked.resources.disk.or(self.resources.disk),
+                processes: asked.resources.processes.or(self.resources.processes),
             },
             ..asked
         })
@@ -183,6 +185,7 @@ mod tests {
                 millicores: Some(500),
                 memory: None,
                 disk: Some(ByteSize::mib(64)),
+                processes: Some(100),
             },
             run: RunAs { user: Some("root".to_owned()), directory: Some("/srv".to_owned()) },
             env: variables(&[("A", "snapshot"), ("B", "snapshot")]),
@@ -210,6 +213,7 @@ mod tests {
             millicores: Some(500),
             memory: Some(ByteSize::mib(1)),
             disk: Some(ByteSize::mib(64)),
+            processes: Some(100),
         };
         assert_eq!((made.resources, made.labels.len()), (expected, 1));
     }

@@ -40,6 +40,9 @@ pub struct SandboxSpec {
     /// The snapshot that image and defaults were taken from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotId>,
+    /// What that snapshot was called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot_name: Option<String>,
     /// Who asked for it, as the audit log writes it, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_by: Option<String>,
@@ -59,8 +62,16 @@ pub struct RunAs {
 }
 
 impl RunAs {
+    /// The names of the user 0 inside.
+    pub const ROOT: [&str; 2] = ["root", "0"];
+
     fn is_usual(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether commands are run as root inside.
+    pub fn is_root(&self) -> bool {
+        self.user.as_deref().is_some_and(|user| Self::ROOT.contains(&user))
     }
 }
 
@@ -199,6 +210,8 @@ pub struct Resources {
     pub millicores: Option<u64>,
     pub memory: Option<ByteSize>,
     pub disk: Option<ByteSize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u32>,
 }
 
 /// How long nobody may use a sandbox, and what happens then.

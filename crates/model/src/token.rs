@@ -218,8 +218,12 @@ pub struct LifetimeError;
 
 impl Lifetime {
     pub const SHORTEST: Duration = Duration::from_mins(5);
-    pub const LONGEST: Duration = Duration::from_mins(15);
-    pub const USUAL: Self = Self(Self::LONGEST);
+    /// The longest of any token: those of sessions.
+    pub const LONGEST: Duration = Duration::from_hours(1);
+    /// The longest of tokens that are not of a session: of threads, exchanged, or minted by an admin.
+    pub const LONGEST_OTHER: Duration = Duration::from_mins(15);
+    pub const USUAL: Self = Self(Self::LONGEST_OTHER);
+    pub const USUAL_OF_SESSION: Self = Self(Duration::from_mins(30));
 
     /// Reads what somebody asks for. What is out of bounds is refused: nobody is to find out later
     /// that his token ended before he thought.
@@ -281,6 +285,7 @@ mod tests {
     fn j07_to_j09_a_token_is_good_from_its_beginning_to_its_end_and_five_seconds_around() {
         let rows = [
             (0, 900, Ok(())),
+            (0, 3600, Ok(())),
             (-600, 300, Ok(())),
             (-900, 0, Ok(())),
             (-900, -4, Ok(())),
@@ -289,7 +294,7 @@ mod tests {
             (-3000, -2100, Err(TokenRefusal::Expired)),
             (5, 300, Ok(())),
             (6, 300, Err(TokenRefusal::NotYet)),
-            (0, 901, Err(TokenRefusal::TooLong)),
+            (0, 3601, Err(TokenRefusal::TooLong)),
             (0, i64::MAX / 4000, Err(TokenRefusal::TooLong)),
             (10, 10, Err(TokenRefusal::TooLong)),
             (10, -10, Err(TokenRefusal::TooLong)),
@@ -352,11 +357,11 @@ mod tests {
     }
 
     #[test]
-    fn tokens_live_for_five_to_fifteen_minutes() {
-        for bad in [0, 1, 299, 901, u64::MAX] {
+    fn tokens_live_for_five_to_sixty_minutes() {
+        for bad in [0, 1, 299, 3601, u64::MAX] {
             assert_eq!(Lifetime::seconds(bad), Err(LifetimeError), "{bad}");
         }
-        for good in [300, 600, 900] {
+        for good in [300, 600, 900, 3600] {
             let (issued, expires) =
                 Lifetime::seconds(good).unwrap().from(Timestamp::from_millis(NOW + 999));
             assert_eq!(issued.as_millis(), NOW);

@@ -5,11 +5,11 @@
 use crate::{
     adjustment::Adjusted,
     event::{Event, EventKind, Sequence},
-    exec::{Exec, ExecEnd, ExecLife, ExecState, Loss},
+    exec::{Exec, ExecEnd, ExecLife, ExecState, Loss, LostOutput},
     execution::Exit,
     ids::{Alias, ExecId, NodeId, SandboxId, Tenant},
     image::UsedImages,
-    life::{CompanionState, EndCause, Failure, FailureCause, Life, Phase, SuspendReason},
+    life::{CompanionState, Crash, EndCause, Failure, Life, Phase, SuspendReason},
     sandbox::{Refusal, Request, Sandbox, Verdict, Wake},
     spec::SandboxSpec,
     units::Timestamp,
@@ -56,13 +56,12 @@ pub enum Observation {
         images: UsedImages,
     },
     Ready,
-    /// Anything that breaks the sandbox: its image, its main process, its memory, its supervisor,
-    /// its host.
+    /// Anything that breaks the sandbox: its image, its main process, its provider.
     Failed(Failure),
     Stopped,
+    /// Its processes are gone without a request; its files are kept.
+    Crashed(Crash),
     Deleted,
-    /// Nobody has used it for a while.
-    Unused,
     Frozen(SuspendReason),
     Thawed,
     EndsSoon {
@@ -77,20 +76,17 @@ pub enum Observation {
     ExecExitedCut {
         exec: ExecId,
         exit: Exit,
-        lost: u64,
+        lost: LostOutput,
     },
     /// It was killed at the end of its time.
     ExecTimedOut {
         exec: ExecId,
-        lost: u64,
+        lost: LostOutput,
     },
     ExecNotStarted {
         exec: ExecId,
         message: String,
-    },
-    ExecLost {
-        exec: ExecId,
-        loss: Loss,
+        exit_code: Option<i32>,
     },
     CompanionReady {
         name: String,
@@ -197,10 +193,11 @@ impl Sandbox {
         let draft = match request {
             // Whether it froze or thawed is seen at once, and only then true.
             Request::Freeze(_) | Request::Thaw => return Answer::Act,
+            // Using a sandbox that is awake changes nothing.
+            Request::Use(_) => return Answer::AlreadySo,
             Request::Stop(reason) => draft.push(EventKind::StopRequested(reason)),
             Request::Resume => draft.push(EventKind::ResumeAccepted),
             Request::Delete(cause) => draft.push(EventKind::DeleteRequested(cause)),
-            Request::Use(_) => draft.push(EventKind::BecameActive),
             Request::CancelExec(exec) => draft.end(exec, ExecEnd::Cancelled),
             Request::Adjust(adjustment) => match adjustment.applied_to(self) {
                 None => return Answer::AlreadySo,
@@ -212,7 +209,9 @@ impl Sandbox {
             },
             Request::StartExec { exec, spec, when_stopped: _ } => {
                 let shell = spec.shell.clone();
-                let mut draft = draft.push(EventKind::ExecStarted { exec: exec.clone(), shell });
+                let has_timeout = shell.is_none() && spec.has_timeout();
+                let started = EventKind::ExecStarted { exec: exec.clone(), shell, has_timeout };
+                let mut draft = draft.push(started);
                 let life = ExecLife {
                     state: ExecState::Running,
                     started_at: at,
@@ -239,17 +238,19 @@ impl Sandbox {
             }
             Observation::Ready => draft.push(EventKind::Ready),
             Observation::Failed(failure) => {
-                draft.end_all(loss(failure.cause)).push(EventKind::Failed(failure))
+                draft.end_all(Loss::SandboxFailed).push(EventKind::Failed(failure))
             }
             Observation::Stopped => {
                 let reason = self.life.suspended_for.unwrap_or(SuspendReason::Requested);
                 draft.end_all(Loss::SandboxStopped).push(EventKind::Stopped(reason))
             }
+            Observation::Crashed(crash) => {
+                draft.end_all(crash.into()).push(EventKind::Stopped(crash.into()))
+            }
             Observation::Deleted => {
                 let cause = self.life.end.clone().unwrap_or(EndCause::Requested);
                 draft.end_all(Loss::SandboxDeleted).push(EventKind::Deleted(cause))
             }
-            Observation::Unused => draft.push(EventKind::BecameIdle),
             Observation::Frozen(reason) => draft.push(EventKind::Frozen(reason)),
             Observation::Thawed => draft.push(EventKind::Thawed),
             Observation::EndsSoon { cause, seconds } => {
@@ -257,13 +258,16 @@ impl Sandbox {
             }
             Observation::ExecExited { exec, exit } => draft.end(exec, ExecEnd::Exited(exit)),
             Observation::ExecExitedCut { exec, exit, lost } => {
-                draft.end(exec, ExecEnd::ExitedCut { exit, lost })
+                let (lost, lost_stderr) = (lost.total(), lost.stderr);
+                draft.end(exec, ExecEnd::ExitedCut { exit, lost, lost_stderr })
             }
-            Observation::ExecTimedOut { exec, lost } => draft.end(exec, ExecEnd::TimedOut { lost }),
-            Observation::ExecNotStarted { exec, message } => {
-                draft.end(exec, ExecEnd::NotStarted { message })
+            Observation::ExecTimedOut { exec, lost } => {
+                let (lost, lost_stderr) = (lost.total(), lost.stderr);
+                draft.end(exec, ExecEnd::TimedOut { lost, lost_stderr })
             }
-            Observation::ExecLost { exec, loss } => draft.end(exec, ExecEnd::Lost(loss)),
+            Observation::ExecNotStarted { exec, message, exit_code } => {
+                draft.end(exec, ExecEnd::NotStarted { message, exit_code })
+            }
             Observation::CompanionReady { name } => draft.push(EventKind::CompanionReady { name }),
             Observation::CompanionFailed { name, message } => {
                 draft.push(EventKind::CompanionFailed { name, message })
@@ -288,23 +292,22 @@ impl Sandbox {
 impl Life {
     /// Says whether a companion can come to anything now.
     fn has_companions(&self) -> bool {
-        use Phase::{Active, Frozen, Idle, Provisioning, Resuming, Stopping};
-        matches!(self.phase, Provisioning | Resuming | Active | Idle | Frozen | Stopping)
+        use Phase::{Active, Frozen, Provisioning, Resuming, Stopping};
+        matches!(self.phase, Provisioning | Resuming | Active | Frozen | Stopping)
     }
 
     /// Says which things seen are news in which phase. What is seen twice, or after the end, or
     /// overtaken by a deletion, changes nothing.
     fn expects(&self, observation: &Observation) -> bool {
-        use Phase::{Active, Frozen, Idle, Provisioning, Resuming, Stopped, Stopping};
+        use Phase::{Active, Frozen, Provisioning, Resuming, Stopped, Stopping};
         let phase = self.phase;
         match observation {
             Observation::Preparing { .. } | Observation::Ready => {
                 matches!(phase, Provisioning | Resuming)
             }
-            Observation::Failed(_) | Observation::EndsSoon { .. } => matches!(
-                phase,
-                Provisioning | Resuming | Active | Idle | Frozen | Stopping | Stopped
-            ),
+            Observation::Failed(_) | Observation::EndsSoon { .. } => {
+                matches!(phase, Provisioning | Resuming | Active | Frozen | Stopping | Stopped)
+            }
             // Each start has one outcome for each companion; one that was ready may fail after it.
             Observation::CompanionReady { name } => {
                 self.has_companions() && !self.companions.contains_key(name)
@@ -314,35 +317,15 @@ impl Life {
                 self.has_companions() && told != Some(&CompanionState::Failed)
             }
             Observation::Stopped => phase == Stopping,
+            Observation::Crashed(_) => matches!(phase, Active | Frozen),
             Observation::Deleted => phase == Phase::Deleting,
-            Observation::Unused => phase == Active && self.running.is_empty(),
-            Observation::Frozen(_) => matches!(phase, Active | Idle),
+            Observation::Frozen(_) => matches!(phase, Active),
             Observation::Thawed => phase == Frozen,
             Observation::ExecExited { exec, .. }
             | Observation::ExecExitedCut { exec, .. }
             | Observation::ExecTimedOut { exec, .. }
-            | Observation::ExecNotStarted { exec, .. }
-            | Observation::ExecLost { exec, .. } => self.running.contains_key(exec),
+            | Observation::ExecNotStarted { exec, .. } => self.running.contains_key(exec),
         }
-    }
-}
-
-const fn loss(cause: FailureCause) -> Loss {
-    match cause {
-        FailureCause::SupervisorLost => Loss::SupervisorLost,
-        FailureCause::HostRebooted => Loss::HostRebooted,
-        FailureCause::CreateFailed
-        | FailureCause::ImageFailed
-        | FailureCause::CreateInterrupted
-        | FailureCause::ResumeFailed
-        | FailureCause::ResumeInterrupted
-        | FailureCause::StopFailed
-        | FailureCause::MainProcessCrashed
-        | FailureCause::OutOfMemory
-        | FailureCause::SandboxLost
-        | FailureCause::NodeLost
-        | FailureCause::DiskFull
-        | FailureCause::ProviderLost => Loss::SandboxFailed,
     }
 }
 

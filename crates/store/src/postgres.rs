@@ -8,6 +8,7 @@ mod adjustments;
 mod audit;
 mod batch;
 mod bindings;
+mod exec_env;
 mod keys;
 mod listen;
 mod reads;

@@ -36,6 +36,15 @@ pub(crate) struct Head {
 pub(crate) const HEAD: &str = "id, tenant, alias, node, phase, created_at, phase_since, sequence, \
                                earliest, life, checksum";
 
+/// What selects [`HEAD`] from the table of this prefix: a deleted sandbox shows the name that it had.
+pub(crate) fn head_of(prefix: &str) -> String {
+    let column = |column| match column {
+        "alias" => format!("coalesce({prefix}alias, {prefix}ended_alias)"),
+        column => format!("{prefix}{column}"),
+    };
+    HEAD.split(", ").map(column).collect::<Vec<_>>().join(", ")
+}
+
 impl Head {
     pub(crate) fn new(sandbox: &Sandbox) -> Result<Self, StoreError> {
         let head = Self {
@@ -143,13 +152,12 @@ impl Whole {
 
 /// Selects the columns of [`HEAD`], then the spec and its checksum.
 pub(crate) fn select_sandbox(condition: &str) -> String {
-    let columns = HEAD.split(", ").map(|column| format!("s.{column}")).collect::<Vec<_>>();
     // A missing spec is damage, not absence.
     format!(
         "SELECT {}, coalesce(p.spec, ''), coalesce(p.checksum, -1)
          FROM sandboxes s LEFT JOIN sandbox_specs p ON p.sandbox_id = s.id
          WHERE s.phase <> '{PURGED}' AND {condition}",
-        columns.join(", ")
+        head_of("s.")
     )
 }
 
@@ -157,7 +165,9 @@ pub(crate) fn select_sandbox(condition: &str) -> String {
 pub(crate) fn select_exec(condition: &str) -> String {
     let columns = EXEC.split(", ").map(|column| format!("e.{column}")).collect::<Vec<_>>();
     format!(
-        "SELECT {}, s.sequence FROM execs e JOIN sandboxes s ON s.id = e.sandbox_id
+        "SELECT {}, coalesce(v.env, ''), coalesce(v.checksum, 0), s.sequence
+         FROM execs e JOIN sandboxes s ON s.id = e.sandbox_id
+         LEFT JOIN exec_env v ON v.tenant = e.tenant AND v.exec_id = e.id
          WHERE e.state <> '{PURGED}' AND {condition}",
         columns.join(", ")
     )
@@ -214,20 +224,58 @@ pub(crate) struct ExecRow {
     pub(crate) checksum: i64,
     pub(crate) spec: String,
     pub(crate) spec_checksum: i64,
+    /// Its variables, apart from the rest; empty once it has ended.
+    pub(crate) env: String,
+    pub(crate) env_checksum: i64,
 }
 
-/// The columns of [`ExecRow`], in its order.
+/// The columns of [`ExecRow`] in `execs`, in its order.
 pub(crate) const EXEC: &str = "tenant, id, sandbox_id, state, life, checksum, spec, spec_checksum";
 
 impl ExecRow {
     pub(crate) fn new(exec: &Exec) -> Result<Self, StoreError> {
         let change = ExecChange::new(&exec.tenant, &exec.id, &exec.life)?;
-        let spec = encode("the spec of an exec", &exec.spec)?;
+        let mut rest = exec.spec.clone();
+        let env = std::mem::take(&mut rest.env);
+        let spec = encode("the spec of an exec", &rest)?;
         let (tenant, id, sandbox) =
             (exec.tenant.to_string(), exec.id.to_string(), exec.sandbox.to_string());
         let spec_checksum = Self::spec_sum(&tenant, &id, &sandbox, &spec);
         let ExecChange { state, life, checksum, .. } = change;
-        Ok(Self { tenant, id, sandbox, state, life, checksum, spec, spec_checksum })
+        let env = if env.is_empty() { String::new() } else { encode("variables", &env)? };
+        let env_checksum = Self::env_sum(&tenant, &id, &env);
+        Ok(Self {
+            tenant,
+            id,
+            sandbox,
+            state,
+            life,
+            checksum,
+            spec,
+            spec_checksum,
+            env,
+            env_checksum,
+        })
+    }
+
+    fn env_sum(tenant: &str, id: &str, env: &str) -> i64 {
+        checksum(&[tenant.as_bytes(), id.as_bytes(), env.as_bytes()])
+    }
+
+    /// Reads what was asked for; nothing of it if it was erased.
+    fn read_spec(&self) -> Result<ExecSpec, StoreError> {
+        if self.spec.is_empty() && self.spec_checksum == 0 {
+            return Ok(ExecSpec::default());
+        }
+        let of = || format!("the row of exec {}", self.id);
+        let sum = Self::spec_sum(&self.tenant, &self.id, &self.sandbox, &self.spec);
+        check(self.spec_checksum, sum, of)?;
+        let mut spec: ExecSpec = decode("execs", &self.spec)?;
+        if !self.env.is_empty() {
+            check(self.env_checksum, Self::env_sum(&self.tenant, &self.id, &self.env), of)?;
+            spec.env = decode("exec_env", &self.env)?;
+        }
+        Ok(spec)
     }
 
     fn spec_sum(tenant: &str, id: &str, sandbox: &str, spec: &str) -> i64 {
@@ -237,11 +285,8 @@ impl ExecRow {
     pub(crate) fn read(self) -> Result<Exec, StoreError> {
         let of = || format!("the row of exec {}", self.id);
         check(self.checksum, ExecChange::sum(&self.tenant, &self.id, &self.state, &self.life), of)?;
-        let sum = Self::spec_sum(&self.tenant, &self.id, &self.sandbox, &self.spec);
-        check(self.spec_checksum, sum, of)?;
         let not_understood = || StoreError::Row { table: "execs" };
-        let (life, spec): (ExecLife, ExecSpec) =
-            (decode("execs", &self.life)?, decode("execs", &self.spec)?);
+        let (life, spec): (ExecLife, ExecSpec) = (decode("execs", &self.life)?, self.read_spec()?);
         Ok(Exec {
             id: self.id.parse().map_err(|_not_an_id| not_understood())?,
             sandbox: self.sandbox.parse().map_err(|_not_an_id| not_understood())?,

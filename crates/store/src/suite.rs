@@ -111,7 +111,9 @@ promises! {
         many_callers_at_once_all_get_their_answer;
     kinds: an_event_of_any_kind_that_cannot_be_appended_changes_nothing;
     sandboxes: a_sandbox_is_found_as_it_was_created_and_by_its_tenant_only,
-        an_id_and_an_alias_are_given_once,
+        an_id_is_given_once_and_an_alias_to_one_sandbox_at_a_time,
+        a_name_is_free_again_once_its_sandbox_is_deleted,
+        variables_of_a_command_go_with_its_end_and_the_rest_with_its_sandbox,
         a_step_keeps_state_events_and_execs_together,
         a_step_that_came_too_late_gets_the_current_record_and_leaves_nothing,
         an_exec_id_is_used_once_in_a_tenant,
@@ -120,7 +122,7 @@ promises! {
         sandboxes_are_listed_newest_first_by_pages,
         what_has_not_ended_on_a_node_is_found_again,
         what_runs_is_listed_until_it_ends,
-        a_purged_sandbox_is_gone_but_its_names_stay_taken,
+        a_purged_sandbox_is_gone_but_its_ids_stay_taken,
         a_damaged_row_is_told_and_hides_no_other,
         labels_and_texts_of_every_kind_are_kept;
     sessions: a_session_is_found_by_its_name_its_scope_and_its_sandbox,
@@ -137,7 +139,7 @@ promises! {
         a_snapshot_is_settled_once,
         a_tenant_has_no_more_snapshots_than_it_may,
         a_damaged_snapshot_is_told,
-        nobody_gets_the_name_that_another_sandbox_had,
+        a_former_name_is_free_when_its_sandbox_is_deleted_and_not_before,
         an_adjusted_sandbox_is_found_as_it_is_now;
     together: a_watcher_is_waked_when_there_is_something_to_read,
         a_watcher_never_reads_a_state_older_than_an_event,

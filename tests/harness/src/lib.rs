@@ -5,6 +5,7 @@
 
 pub mod disks;
 pub mod imaging;
+pub mod needs;
 pub mod packing;
 pub mod ports;
 mod probe;
@@ -18,7 +19,7 @@ use std::{
 };
 
 use isolate::{
-    cgroup::Cgroups,
+    cgroup::{Cgroups, TotalLimits},
     sandbox::{SandboxAnswer, SandboxOrder},
     socket::PacketSocket,
     spawner::{
@@ -93,6 +94,9 @@ fn enter_own_cgroup() {
 /// Says that the spawner is not to see the cgroups of v2.
 const WITHOUT_V2: &str = "RINGFENCE_TEST_WITHOUT_V2";
 
+/// How much memory all slots may use together.
+const TOTAL_MEMORY: &str = "RINGFENCE_TEST_TOTAL_MEMORY";
+
 /// Takes the cgroups of v2 out of this process's sight.
 fn hide_v2() -> Result<(), SpawnerError> {
     let fail = |errno| SpawnerError::System { doing: "hide the cgroups of v2", errno };
@@ -115,7 +119,14 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
     }
     // Named as a server, so that what a killed one leaves is cleared away by the next.
     let instance = format!("ringfence-{}", std::process::id());
-    let cgroups = Cgroups::open(&instance);
+    let mut cgroups = Cgroups::open(&instance);
+    if let Ok(cgroups) = &mut cgroups
+        && let Ok(memory) = std::env::var(TOTAL_MEMORY)
+    {
+        let memory = memory.parse().expect("a number of bytes");
+        let fail = |errno| SpawnerError::System { doing: "limit all slots together", errno };
+        cgroups.limit_total(TotalLimits::with_memory(memory)).map_err(fail)?;
+    }
     if !is_root {
         enter_user_namespace()?;
     }
@@ -224,6 +235,15 @@ pub fn start_spawner_of_probes(folder: &Path) -> std::io::Result<(PacketSocket, 
 pub fn start_spawner_without_v2() -> std::io::Result<(PacketSocket, SpawnerProcess)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.env(WITHOUT_V2, "1");
+    start(command)
+}
+
+/// Starts a spawner whose slots may use this many bytes of memory together.
+pub fn start_spawner_with_total_memory(
+    bytes: u64,
+) -> std::io::Result<(PacketSocket, SpawnerProcess)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(TOTAL_MEMORY, bytes.to_string());
     start(command)
 }
 

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io,
-    net::TcpListener,
+    net::{TcpListener, TcpStream, UdpSocket},
     process::Command,
 };
 
@@ -58,6 +58,8 @@ fn attempts() -> Vec<(&'static str, io::Result<()>)> {
         ("mount", mounted()),
         ("make a namespace", sys::process::unshare_user().map_err(io::Error::from)),
         ("have a socket with a name", named_socket()),
+        ("connect to the machine itself", TcpStream::connect("127.0.0.1:9").map(drop)),
+        ("make a socket for datagrams", UdpSocket::bind("0.0.0.0:0").map(drop)),
         ("be connected to", TcpListener::bind("127.0.0.1:0").map(drop)),
     ]
 }

@@ -57,8 +57,6 @@ pub enum Kind {
     ExecCancelled,
     CompanionReady,
     CompanionFailed,
-    BecameIdle,
-    BecameActive,
     Frozen,
     Thawed,
     EndsSoon,
@@ -67,7 +65,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 18] = [
         Self::Accepted,
         Self::Preparing,
         Self::Ready,
@@ -82,8 +80,6 @@ impl Kind {
         Self::ExecCancelled,
         Self::CompanionReady,
         Self::CompanionFailed,
-        Self::BecameIdle,
-        Self::BecameActive,
         Self::Frozen,
         Self::Thawed,
         Self::EndsSoon,
@@ -95,8 +91,6 @@ impl Kind {
     pub fn from_agbox(number: i32, phase: &str) -> Option<Self> {
         let kind = match number {
             0 => match phase {
-                "idle" => Self::BecameIdle,
-                "active" => Self::BecameActive,
                 "frozen" => Self::Frozen,
                 "thawed" => Self::Thawed,
                 "ends_soon" => Self::EndsSoon,

@@ -3,10 +3,13 @@
 //! ```text
 //!               ┌───────── resuming ◀────────┐
 //!               ▼                            │
-//! provisioning ─▶ active ⇄ idle ─▶ stopping ─▶ stopped
-//!                    ▲       │
-//!                    └ frozen ◀┘     any but deleting, terminated ─▶ failed
-//!                                    any but terminated           ─▶ deleting ─▶ terminated
+//! provisioning ─▶ active ⇄ frozen ─▶ stopping ─▶ stopped
+//!
+//! active                       ─▶ stopping
+//! active, frozen               ─▶ stopped    its processes were lost (a reboot, a lost supervisor)
+//! any but deleting, terminated ─▶ failed
+//! failed, with its files kept  ─▶ resuming
+//! any but terminated           ─▶ deleting ─▶ terminated
 //! ```
 //!
 //! The table is written out anew and not taken from `model`, which is on trial here too. A test
@@ -19,7 +22,6 @@ use crate::event::{Kind, State};
 pub enum Phase {
     Provisioning,
     Active,
-    Idle,
     Frozen,
     Stopping,
     Stopped,
@@ -45,32 +47,29 @@ impl Phase {
         };
         let next = phase.next(kind)?;
         // Every command gets its end before the sandbox gets to where none can run.
-        let ends_commands =
-            matches!(kind, Kind::Failed | Kind::Stopped | Kind::Deleted | Kind::BecameIdle);
+        let ends_commands = matches!(kind, Kind::Failed | Kind::Stopped | Kind::Deleted);
         (!ends_commands || commands == Commands::None).then_some(next)
     }
 
     fn next(self, kind: Kind) -> Option<Self> {
-        use Phase::{Active, Deleting, Failed, Frozen, Idle, Provisioning, Resuming};
+        use Phase::{Active, Deleting, Failed, Frozen, Provisioning, Resuming};
         use Phase::{Stopped, Stopping, Terminated};
         let lives = !matches!(self, Failed | Deleting | Terminated);
         let (may_come, next) = match kind {
-            Kind::Accepted => (self == Stopped, Resuming),
+            Kind::Accepted => (matches!(self, Stopped | Failed), Resuming),
             Kind::Preparing => (matches!(self, Provisioning | Resuming), self),
             Kind::Ready => (matches!(self, Provisioning | Resuming), Active),
             Kind::Failed => (lives, Failed),
-            Kind::StopRequested => (matches!(self, Active | Idle | Frozen), Stopping),
-            Kind::Stopped => (self == Stopping, Stopped),
+            Kind::StopRequested => (matches!(self, Active | Frozen), Stopping),
+            Kind::Stopped => (matches!(self, Active | Frozen | Stopping), Stopped),
             Kind::DeleteRequested => (!matches!(self, Deleting | Terminated), Deleting),
             Kind::Deleted => (self == Deleting, Terminated),
-            Kind::ExecStarted => (matches!(self, Active | Idle), Active),
+            Kind::ExecStarted => (matches!(self, Active), Active),
             Kind::ExecFinished | Kind::ExecFailed | Kind::ExecCancelled => {
                 (self != Terminated, self)
             }
             Kind::CompanionReady | Kind::CompanionFailed => (lives && self != Stopped, self),
-            Kind::BecameIdle => (self == Active, Idle),
-            Kind::BecameActive => (self == Idle, Active),
-            Kind::Frozen => (matches!(self, Active | Idle), Frozen),
+            Kind::Frozen => (matches!(self, Active), Frozen),
             Kind::Thawed => (self == Frozen, Active),
             Kind::EndsSoon => (lives, self),
             Kind::Note => (self != Terminated, self),
@@ -83,7 +82,7 @@ impl Phase {
     pub const fn state(self) -> State {
         match self {
             Self::Provisioning | Self::Resuming => State::Pending,
-            Self::Active | Self::Idle | Self::Frozen | Self::Stopping => State::Ready,
+            Self::Active | Self::Frozen | Self::Stopping => State::Ready,
             Self::Stopped => State::Stopped,
             Self::Failed => State::Failed,
             Self::Deleting => State::Deleting,
@@ -94,18 +93,13 @@ impl Phase {
     /// Tells whether a sandbox may stay there.
     pub const fn is_settled(self) -> bool {
         match self {
-            Self::Active
-            | Self::Idle
-            | Self::Frozen
-            | Self::Stopped
-            | Self::Failed
-            | Self::Terminated => true,
+            Self::Active | Self::Frozen | Self::Stopped | Self::Failed | Self::Terminated => true,
             Self::Provisioning | Self::Resuming | Self::Stopping | Self::Deleting => false,
         }
     }
 
     /// Tells whether a command would be taken, if need be after a thaw.
     pub const fn takes_commands(self) -> bool {
-        matches!(self, Self::Active | Self::Idle | Self::Frozen)
+        matches!(self, Self::Active | Self::Frozen)
     }
 }

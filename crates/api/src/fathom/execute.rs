@@ -41,10 +41,7 @@ fn refuse_network(network: Option<&Value<'_>>) -> Result<(), Wrong> {
 fn language(language: Option<Value<'_>>) -> Result<String, Wrong> {
     match language {
         Some(Value::Text(language)) => Ok(language.into_owned()),
-        Some(_) => {
-            Err(Wrong::request("language must be a string")
-                .with_code(ErrorCode::LanguageNotSupported))
-        }
+        Some(_) => Err(Wrong::request("language must be a string")),
         None => Err(Wrong::request("language is missing")),
     }
 }
@@ -116,16 +113,20 @@ fn limits(limits: Option<Value<'_>>) -> Result<AskedLimits, Wrong> {
         None => return Err(Wrong::request("limits is missing")),
     };
     let (mut timeout, mut memory, mut cpu, mut output) = (None, None, None, None);
+    let (mut processes, mut disk, mut inodes) = (None, None, None);
     for (key, value) in entries {
         match &*key {
             "timeout_ms" => timeout = Some(integer("timeout_ms", &value)?),
             "memory_mb" => memory = Some(integer("memory_mb", &value)?),
             "cpu_shares" => cpu = optional_integer("cpu_shares", &value)?,
             "max_output_bytes" => output = optional_integer("max_output_bytes", &value)?,
+            "processes" => processes = optional_integer("processes", &value)?,
+            "disk_mb" => disk = optional_integer("disk_mb", &value)?,
+            "inodes" => inodes = optional_integer("inodes", &value)?,
             _ => {
                 return Err(Wrong::request(
-                    "limits has an unknown key; \
-                     known are timeout_ms, memory_mb, cpu_shares and max_output_bytes",
+                    "limits has an unknown key; known are timeout_ms, memory_mb, cpu_shares, \
+                     max_output_bytes, processes, disk_mb and inodes",
                 ));
             }
         }
@@ -135,6 +136,9 @@ fn limits(limits: Option<Value<'_>>) -> Result<AskedLimits, Wrong> {
         memory_mb: memory.ok_or_else(|| Wrong::request("limits.memory_mb is missing"))?,
         cpu_shares: cpu,
         max_output_bytes: output,
+        processes,
+        disk_mb: disk,
+        inodes,
     })
 }
 

@@ -106,9 +106,9 @@ impl Fields<'_> {
             }
             None => return Err(Wrong::envelope("ts is missing")),
         };
-        let id = id.map(str::to_owned).ok_or_else(|| {
-            Wrong::envelope("id must be 1 to 128 characters out of A-Z, a-z, 0-9, _ and -")
-        });
+        let id = id
+            .map(str::to_owned)
+            .ok_or_else(|| Wrong::envelope("id must be 1 to 128 printable characters"));
         match &*kind {
             "execute" => execute::from_fields(self, id?, ts).map(ClientFrame::Execute),
             "cancel" => Ok(ClientFrame::Cancel(Cancel { v: VERSION, id: id?, ts })),

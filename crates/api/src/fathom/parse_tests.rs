@@ -66,7 +66,8 @@ fn a_full_execute_is_read_field_by_field() {
     let text = json!({
         "v": 1, "type": "execute", "id": "exec_a1b2c3d4", "ts": TS, "language": "shell",
         "code": "a\u{0}b\r\nü", "stdin": "in", "env": {"LD_PRELOAD": "x", "A": ""},
-        "limits": {"timeout_ms": 1, "memory_mb": 2, "cpu_shares": 3, "max_output_bytes": 4},
+        "limits": {"timeout_ms": 1, "memory_mb": 2, "cpu_shares": 3, "max_output_bytes": 4,
+            "processes": 5, "disk_mb": 6, "inodes": 7},
         "freshness": "strict", "posture": true, "network": "none", "new_in_v1_7": {"a": [1, {}]},
     });
     let expected = Execute {
@@ -82,6 +83,9 @@ fn a_full_execute_is_read_field_by_field() {
             memory_mb: 2,
             cpu_shares: Some(3),
             max_output_bytes: Some(4),
+            processes: Some(5),
+            disk_mb: Some(6),
+            inodes: Some(7),
         },
         freshness: Freshness::Strict,
         posture: true,
@@ -127,13 +131,31 @@ fn w05_the_type_is_one_that_clients_send() {
 }
 
 #[test]
-fn w06_an_id_is_short_and_plain() {
-    for id in [json!(""), json!("x".repeat(129)), json!("a\n"), json!("a b"), json!("ä"), json!(7)]
-    {
+fn w06_an_id_is_1_to_128_printable_characters() {
+    let invisible =
+        ["a\n", "\u{0}", "\u{7f}", "\u{85}", "a\u{202e}b", "\u{2028}", "\u{200b}", "\u{feff}"];
+    let bad = [json!(""), json!("x".repeat(129)), json!("ä".repeat(129)), json!(7)];
+    for id in bad.into_iter().chain(invisible.map(Json::from)) {
         assert_eq!(refusal(&with("id", id)), (ErrorCode::InvalidRequest, Part::Envelope, None));
     }
     refuses(Part::Envelope, &[without("id")]);
-    accepts(&[with("id", "x".repeat(128)), with("id", "A-z_09")]);
+    let good = [
+        "A-z_09",
+        "a b",
+        "run.1:2/3",
+        "ä",
+        "\"",
+        "日本語",
+        "🦀",
+        &"x".repeat(128),
+        &"€".repeat(128),
+    ];
+    for id in good {
+        accepts(&[with("id", id)]);
+        // A mistake elsewhere is answered by the same id.
+        let text = with("id", id).replace("print(1)", r"\ud800");
+        assert_eq!(refusal(&text).2.as_deref(), Some(id));
+    }
 }
 
 #[test]
@@ -147,11 +169,11 @@ fn w07_a_timestamp_has_a_shape_and_no_meaning() {
 }
 
 #[test]
-fn w08_a_language_that_is_no_string_is_not_supported() {
+fn w08_a_language_that_is_no_string_is_an_invalid_request() {
     for language in [json!(["python"]), json!(1), json!(null), json!({})] {
         assert_eq!(
             refusal(&with("language", language)),
-            (ErrorCode::LanguageNotSupported, Part::Request, Some("exec_1".into()))
+            (ErrorCode::InvalidRequest, Part::Request, Some("exec_1".into()))
         );
     }
     refuses(Part::Request, &[without("language")]);

@@ -150,7 +150,7 @@ impl How {
         let mut failed = Vec::new();
         let mut asked = Vec::new();
         for name in names {
-            match accepted(sandboxes, &name, &ask).await {
+            match accepted(sandboxes, &name, &ask, goal).await {
                 Ok(sandbox) => asked.push(sandbox),
                 Err(error) => failed.push((name.clone(), explain(error, &name))),
             }
@@ -186,12 +186,22 @@ impl How {
     }
 }
 
-/// Asks, and returns how the sandbox stands after it.
+/// Asks, and returns the sandbox as it is then. A sandbox that is at the goal already needs no change.
 async fn accepted(
     sandboxes: &Sandboxes,
     name: &str,
     ask: impl AsyncFn(&Sandboxes, &str) -> Result<(), ClientError>,
+    goal: State,
 ) -> Result<Sandbox, ClientError> {
-    ask(sandboxes, name).await?;
-    sandboxes.get(name).await
+    let asked = ask(sandboxes, name).await;
+    match asked {
+        Err(error) if error.code() == Some("SANDBOX_INVALID_STATE") => {
+            let sandbox = sandboxes.get(name).await?;
+            if sandbox.state == goal { Ok(sandbox) } else { Err(error) }
+        }
+        asked => {
+            asked?;
+            sandboxes.get(name).await
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use clap::Args;
 use client::sandboxes::{Mount, NewSandbox, Sandboxes, record::State};
-use daemon::grpc::socket::BELOW_RUNTIME_DIRECTORY;
+use daemon::grpc::socket::{BELOW_RUNTIME_DIRECTORY, OF_THE_SYSTEM};
 
 use crate::{
     arguments::{read_copy, read_idle, read_label, read_mount, read_variable},
@@ -101,9 +101,10 @@ impl Create {
         if self.socket.is_some() || !has_paths || self.server.is_named() {
             return self.socket.clone();
         }
-        let runtime = env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty())?;
-        let socket = Path::new(&runtime).join(BELOW_RUNTIME_DIRECTORY);
-        socket.exists().then_some(socket)
+        let runtime = env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
+        let of_user = runtime.map(|runtime| Path::new(&runtime).join(BELOW_RUNTIME_DIRECTORY));
+        let places = of_user.into_iter().chain([PathBuf::from(OF_THE_SYSTEM)]);
+        places.into_iter().find(|socket| socket.exists())
     }
 
     async fn act(self) -> anyhow::Result<ExitCode> {

@@ -1,28 +1,25 @@
 //! `ringfence logs`.
 
-use std::{fs, path::PathBuf, process::ExitCode, time::Duration};
+use std::{cell::RefCell, io, process::ExitCode};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
-use client::sandboxes::record::Exec;
-use tokio::time::timeout;
+use client::commands::{Commands, Local, Output, Size, Stream, Update};
+use tokio::sync::{mpsc, watch};
 
-use super::exec::{Screen, UNREADABLE};
+use super::exec::Screen;
 use crate::{
-    outputs::{Outputs, Stream, Watch},
-    sandboxes::{Interrupt, block_on, connect, explain},
+    output::complain,
+    sandboxes::{Interrupt, address, block_on, connect, explain},
     server::Server,
 };
 
-/// Shows what a command wrote.
-///
-/// The output is in the server's data directory: this works on the server's machine, for whoever
-/// may read it there (root, and the user of the server).
+/// Shows what a command wrote, as long as its sandbox is there.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   ringfence logs ex_0123456789abcdef
   ringfence logs --follow $(ringfence exec demo --detach -- sh -c 'sleep 5; echo done')
-  ringfence logs --stderr --data /srv/ringfence ex_0123456789abcdef
+  ringfence logs --stderr ex_0123456789abcdef
 
 JSON: one object per line: {type: stdout or stderr, data, lost_bytes}.
 
@@ -49,97 +46,57 @@ impl Logs {
     }
 
     async fn act(self) -> anyhow::Result<ExitCode> {
-        let sandboxes = connect(&self.server).await?;
-        let exec = sandboxes.get_exec(&self.exec).await;
+        // The protocol names the sandbox of a command.
+        let exec = connect(&self.server).await?.get_exec(&self.exec).await;
         let exec = exec.map_err(|error| explain(error, &self.exec))?;
-        let stream = if self.stderr { Stream::Stderr } else { Stream::Stdout };
-        // The server knows this id, so that it is one and no path.
-        let file = Place { folder: self.server.data()?.join("sandboxes"), stream, exec: &exec };
-        let file = file.find().await?;
-        let mut outputs = Outputs::follow(&[(stream, &file)]).context(UNREADABLE)?;
-        let mut screen = if self.json { Screen::json() } else { Screen::Stdout };
-        if self.follow {
-            let mut interrupt = Interrupt::new()?;
-            let end = sandboxes.wait_for_exec(&exec.id, |_| {});
-            tokio::pin!(end);
-            loop {
-                tokio::select! {
-                    ended = &mut end => {
-                        ended?;
-                        break;
-                    }
-                    piece = outputs.next() => screen.show(&piece.context(UNREADABLE)?)?,
-                    code = interrupt.next() => return Ok(ExitCode::from(code)),
-                }
-            }
-        }
-        outputs.rest(|piece| screen.show(&piece)).context(UNREADABLE)?;
-        screen.finish()?;
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// How long the file of a command that was just accepted may take to be there.
-const SOON: Duration = Duration::from_secs(2);
-
-/// Where the output of a command is looked for.
-struct Place<'a> {
-    folder: PathBuf,
-    stream: Stream,
-    exec: &'a Exec,
-}
-
-impl Place<'_> {
-    /// Finds the file. The protocol tells where it is only to who starts the command, and a
-    /// sandbox's folder has another name than the one it was given.
-    async fn find(&self) -> anyhow::Result<PathBuf> {
-        let found = self.look()?;
-        if found.is_some() || self.exec.state.is_terminal() {
-            return found.with_context(|| self.nothing());
-        }
-        // It is made a moment after the command was accepted.
-        let watch = Watch::new(&self.folders()?).context(UNREADABLE)?;
-        let appears = async {
-            loop {
-                if let Some(file) = self.look()? {
-                    return Ok(file);
-                }
-                watch.changed().await.context(UNREADABLE)?;
+        let address = address(&self.server).await?;
+        let commands = Commands::new(address, &self.server.key()?, &exec.sandbox);
+        let screen = RefCell::new(if self.json { Screen::json() } else { Screen::Stdout });
+        let (failed, mut failure) = mpsc::channel(1);
+        let show = |output: &Output<'_>| {
+            if let Err(error) = Self::show(&screen, output) {
+                // The first failure ends this.
+                let _ = failed.try_send(error);
             }
         };
-        timeout(SOON, appears).await.unwrap_or_else(|_elapsed| bail!(self.nothing()))
-    }
-
-    fn look(&self) -> anyhow::Result<Option<PathBuf>> {
-        let name = format!("{}.{}.log", self.exec.id, self.stream.word());
-        let files = self.folders()?.into_iter().map(|folder| folder.join(&name));
-        let mut found: Vec<PathBuf> = files.filter(|file| file.is_file()).collect();
-        let file = found.pop();
-        if !found.is_empty() {
-            bail!("more than one command has the id {}", self.exec.id);
+        let mut interrupt = Interrupt::new()?;
+        tokio::select! {
+            biased;
+            code = interrupt.next() => return Ok(ExitCode::from(code)),
+            Some(error) = failure.recv() => return Err(error).context("cannot show the output"),
+            shown = self.read(&commands, show) => {
+                shown.map_err(|error| explain(error, &exec.sandbox))?;
+            }
         }
-        Ok(file)
+        screen.borrow_mut().finish()?;
+        Ok(ExitCode::SUCCESS)
     }
 
-    /// Returns the folders of output, one of each sandbox.
-    fn folders(&self) -> anyhow::Result<Vec<PathBuf>> {
-        let entries = fs::read_dir(&self.folder).with_context(|| {
-            let folder = self.folder.display();
-            format!("{WHERE}\n  cannot look for the output in {folder}")
-        })?;
-        let folders = entries.filter_map(|entry| Some(entry.ok()?.path().join("out")));
-        Ok(folders.filter(|folder| folder.is_dir()).collect())
+    async fn read(
+        &self,
+        commands: &Commands,
+        show: impl Fn(&Output<'_>),
+    ) -> Result<(), client::ClientError> {
+        let stream = if self.stderr { Stream::Stderr } else { Stream::Stdout };
+        if !self.follow {
+            return commands.read(&self.exec, stream, |output| show(&output)).await;
+        }
+        // Nothing is sent; the sender is kept, so that the client does not leave.
+        let (_sender, input) = mpsc::channel(1);
+        let (_resized, size) = watch::channel(Size { rows: 24, columns: 80 });
+        let mut local = Local { input, size };
+        let followed = commands.follow(&self.exec, &mut local, |update| match update {
+            Update::Output(output) if output.stream == stream => show(&output),
+            Update::Output(_) | Update::Started(_) => {}
+            Update::Broken => complain("the connection broke; connecting again"),
+        });
+        followed.await.map(drop)
     }
 
-    fn nothing(&self) -> String {
-        format!(
-            "{} has no output in {}\n  it goes when its sandbox ({}) is deleted\n  {WHERE}",
-            self.exec.id,
-            self.folder.display(),
-            self.exec.sandbox
-        )
+    fn show(screen: &RefCell<Screen>, output: &Output<'_>) -> io::Result<()> {
+        if output.bytes.is_empty() && output.lost == 0 {
+            return Ok(());
+        }
+        screen.borrow_mut().show(output)
     }
 }
-
-const WHERE: &str = "run this on the server's machine, as root or the server's user, and name the \
-    server's data directory with --data or RINGFENCE_DATA";

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 use client::{
     ClientError,
-    shells::{End, Ended, Local, Role, Size, Update, Wanted},
+    shells::{End, Ended, Input, Local, Role, Size, Update, Wanted},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -105,7 +105,7 @@ impl Shell {
         let raw = Raw::enter().context("cannot take over the terminal")?.context(NO_TERMINAL)?;
         let (typed, local) = mpsc::channel(WAITING);
         let (resized, size) = watch::channel(here()?);
-        let run = shell.run(Local { typed: local, size }, |update| self.tell(&raw, update));
+        let run = shell.run(Local { input: local, size }, |update| self.tell(&raw, update));
         let over = self.attend(run, typed, &resized, &mut signals).await;
         // What is said from here on is said to a terminal as it was.
         drop(raw);
@@ -135,7 +135,7 @@ impl Shell {
     async fn attend(
         &self,
         run: impl Future<Output = Result<End, ClientError>>,
-        to_shell: mpsc::Sender<Vec<u8>>,
+        to_shell: mpsc::Sender<Input>,
         resized: &watch::Sender<Size>,
         signals: &mut Signals,
     ) -> anyhow::Result<Over> {
@@ -161,7 +161,7 @@ impl Shell {
                     }
                 }
                 Ok(room) = to_shell.reserve(), if !typed.is_empty() => {
-                    room.send(std::mem::take(&mut typed));
+                    room.send(Input::Bytes(std::mem::take(&mut typed)));
                     if is_leaving {
                         break;
                     }

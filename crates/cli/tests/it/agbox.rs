@@ -7,6 +7,7 @@ use std::{
         net::UnixStream,
     },
     path::Path,
+    process::{Command, Stdio},
 };
 
 use crate::command::{Server, call, ringfence, write};
@@ -62,4 +63,42 @@ fn a_socket_that_is_named_is_there_or_the_server_does_not_start() {
     let refused = call(&["serve", "--listen", "127.0.0.1:0", "--data", &data, "--config", &file]);
     assert_ne!(refused.code, Some(0));
     assert!(refused.err.contains("no-such-group-here"), "{}", refused.err);
+}
+
+/// Directories of the system, empty and visible to this test alone; then the server of the system, and one command.
+const SYSTEM: &str = r#"
+mount -t tmpfs none /run
+mkdir -p /var/lib/ringfence
+mount -t tmpfs none /var/lib/ringfence
+cd "$(mktemp -d /run/here.XXXXXX)"
+echo shown > file
+mkfifo ready
+"$1" serve --listen 127.0.0.1:0 --data /var/lib/ringfence --allow-unlimited-disk > ready 2> log &
+server=$!
+while read -r line && [ -n "${line##*/readyz*}" ]; do
+    case $line in *"serves on "*) url=${line##* } ;; esac
+done < ready
+"$1" create --image host --name demo --mount .:/workspace/here || { cat log >&2; kill $server; exit 1; }
+stat -c '%a %u' /run/ringfence/agbox /run/ringfence/agbox/agboxd.sock
+"$1" exec --url "$url" demo -- cat /workspace/here/file
+"$1" rm --url "$url" demo
+kill $server
+wait $server
+"#;
+
+#[test]
+fn root_without_a_runtime_directory_mounts_its_own_folder_by_the_socket_of_the_system() {
+    harness::needs::require_root();
+    let program = ringfence(&[]);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-euc", SYSTEM, "sh"]).arg(program.get_program());
+    // Without settings from outside, and without XDG_RUNTIME_DIR.
+    for (name, _) in program.get_envs() {
+        command.env_remove(name);
+    }
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    assert_eq!(out, "demo\n700 0\n600 0\nshown\ndemo\n", "{err}");
 }

@@ -1,6 +1,7 @@
 //! Calling the command, and a server that runs for a test.
 
 use std::{
+    ffi::OsStr,
     io::{BufRead as _, BufReader, Write as _},
     net::TcpStream,
     os::fd::OwnedFd,
@@ -71,6 +72,9 @@ pub(crate) struct Server {
     child: Child,
 }
 
+/// The configuration of a server whose operator lists a registry, in its data directory.
+const LISTED: &str = "listed.toml";
+
 impl Server {
     pub(crate) fn start() -> Self {
         Self::start_with(&[])
@@ -100,11 +104,26 @@ impl Server {
         Self::start_at("127.0.0.1:0", tempfile::tempdir().unwrap(), command, flags)
     }
 
+    /// Starts a server whose operator lists this registry, which is on the loopback of this machine.
+    pub(crate) fn start_listing(registry: &str) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        write(data.path(), LISTED, &format!("[images.registries.{registry:?}]\n"));
+        Self::start_at("127.0.0.1:0", data, ringfence(&[]), &[])
+    }
+
     fn start_at(address: &str, data: TempDir, mut command: Command, flags: &[&str]) -> Self {
+        let listed = data.path().join(LISTED);
         let mut child = command
             .args(["serve", "--listen", address, "--data"])
             .arg(data.path())
             .args(flags)
+            .args(
+                listed
+                    .exists()
+                    .then_some([OsStr::new("--config"), listed.as_os_str()])
+                    .iter()
+                    .flatten(),
+            )
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

@@ -10,6 +10,7 @@ mod foreign;
 mod ground;
 mod locks;
 mod processes;
+mod reboot;
 mod time;
 mod torn;
 mod users;

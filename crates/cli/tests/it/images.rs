@@ -3,13 +3,16 @@
 use harness::{imaging::small_system, registry::Real};
 use serde_json::Value;
 
-use crate::{command::Said, keeper::Keeper};
+use crate::{
+    command::{Said, Server},
+    keeper::Keeper,
+};
 
 #[test]
 fn an_image_is_pulled_listed_used_and_removed() {
-    let keeper = Keeper::start();
     let place = tempfile::tempdir().unwrap();
     let registry = Real::start(place.path(), "");
+    let keeper = Keeper(Server::start_listing(&registry.address));
     registry.push("team/system", "v1", &small_system());
     let name = format!("{}/team/system:v1", registry.address);
 
@@ -36,9 +39,9 @@ fn an_image_is_pulled_listed_used_and_removed() {
 
 #[test]
 fn an_image_that_is_not_there_is_said_to_be_missing() {
-    let keeper = Keeper::start();
     let place = tempfile::tempdir().unwrap();
     let registry = Real::start(place.path(), "");
+    let keeper = Keeper(Server::start_listing(&registry.address));
     let name = format!("{}/no/such:tag", registry.address);
     let refused = keeper.ask(&["image", "pull", &name]);
     assert!(refused.code == Some(125) && refused.err.contains("IMAGE_NOT_FOUND"), "{refused:?}");
@@ -50,15 +53,24 @@ fn an_image_that_is_not_there_is_said_to_be_missing() {
 }
 
 #[test]
-fn only_an_admin_takes_images_away() {
-    let keeper = Keeper::start();
-    // The admins of another tenant have that alone.
-    let strangers: [&[&str]; 2] = [&[], &["--role", "admin", "--tenant", "theirs"]];
-    for stranger in strangers {
-        let key = keeper.json(&[&["key", "create", "laptop"], stranger].concat());
-        let secret = key["secret"].as_str().unwrap();
-        let mut command = keeper.ringfence(&["image", "rm", "python"]);
-        let refused: Said = command.env("RINGFENCE_API_KEY", secret).output().unwrap().into();
-        assert!(refused.code == Some(125) && refused.err.contains("role admin"), "{refused:?}");
-    }
+fn a_tenant_lists_and_removes_its_own_images_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let registry = Real::start(place.path(), "");
+    registry.push("team/system", "v1", &small_system());
+    let keeper = Keeper(Server::start_listing(&registry.address));
+    let name = format!("{}/team/system:v1", registry.address);
+    assert_eq!(keeper.ask(&["image", "pull", &name]).code, Some(0));
+    let with_key = |of: &[&str], arguments: &[&str]| -> Said {
+        let key = keeper.json(&[&["key", "create", "laptop"], of].concat());
+        let secret = key["secret"].as_str().unwrap().to_owned();
+        let mut command = keeper.ringfence(arguments);
+        command.env("RINGFENCE_API_KEY", secret).output().unwrap().into()
+    };
+    let stranger = ["--role", "admin", "--tenant", "theirs"];
+    let listed = with_key(&stranger, &["image", "list", "--json"]);
+    assert!(listed.code == Some(0) && !listed.out.contains("team/system"), "{listed:?}");
+    let refused = with_key(&stranger, &["image", "rm", &name]);
+    assert!(refused.code == Some(125) && refused.err.contains("IMAGE_NOT_FOUND"), "{refused:?}");
+    let removed = with_key(&[], &["image", "rm", &name]);
+    assert_eq!(removed.code, Some(0), "{removed:?}");
 }

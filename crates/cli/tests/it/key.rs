@@ -34,3 +34,28 @@ fn keys_are_managed_through_the_server_and_offline() {
     assert!(made.out.starts_with("rf_") && made.err.contains("only time"), "{made:?}");
     assert_eq!(offline(&["key", "revoke", "key_0"]).code, Some(125));
 }
+
+/// A server that listens where the user was told to look, and is not the one whose key is here.
+#[test]
+fn the_admin_key_is_sent_to_no_other_server_than_its_own() {
+    let server = Server::start();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = format!("http://{}", listener.local_addr().unwrap());
+    let data = server.data.path().to_str().unwrap();
+    for command in [&["ps"][..], &["key", "list"], &["token", "mint", "--sandbox", "demo"]] {
+        let said = call(&[command, &["--url", &other, "--data", data]].concat());
+        assert_eq!(said.code, Some(125), "{said:?}");
+        assert!(said.err.contains("is not sent to"), "{said:?}");
+    }
+    // `ps` may look whether anything answers, but no byte comes.
+    listener.set_nonblocking(true).unwrap();
+    while let Ok((mut stream, _)) = listener.accept() {
+        let mut sent = Vec::new();
+        std::io::Read::read_to_end(&mut stream, &mut sent).unwrap();
+        assert_eq!(sent, b"");
+    }
+    let port = server.url.rsplit_once(':').unwrap().1;
+    for own in [server.url.clone(), format!("http://localhost:{port}")] {
+        assert_eq!(call(&["ps", "--url", &own, "--data", data]).code, Some(0), "{own}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    process::{Command, Stdio},
+    process::Stdio,
 };
 
 use serde_json::Value;
@@ -45,18 +45,20 @@ fn a_sandbox_is_created_listed_stopped_resumed_and_removed() {
 
     assert_eq!(keeper.ask(&["stop", "demo"]), said(0, "demo\n", ""));
     assert_eq!(keeper.json(&["ps"])["sandboxes"][0]["state"], "STOPPED");
-    let refused = keeper.shell("true");
-    assert_eq!((refused.code, refused.out.as_str()), (Some(125), ""));
-    assert!(refused.err.contains("ringfence resume demo"), "{refused:?}");
+    assert_eq!(keeper.ask(&["stop", "demo"]), said(0, "demo\n", ""), "it is stopped already");
     assert_eq!(keeper.ask(&["resume", "demo"]), said(0, "demo\n", ""));
+    assert_eq!(keeper.ask(&["resume", "demo"]), said(0, "demo\n", ""), "it runs already");
     assert_eq!(keeper.shell("cat file"), said(0, "kept\n", ""));
+    assert_eq!(keeper.ask(&["stop", "demo"]), said(0, "demo\n", ""));
+    assert_eq!(keeper.shell("cat file"), said(0, "kept\n", ""), "a command starts it");
 
     assert_eq!(keeper.ask(&["rm", "demo"]), said(0, "demo\n", ""));
     assert_eq!(keeper.json(&["ps"])["sandboxes"], Value::Array(Vec::new()));
     let gone = &keeper.json(&["ps", "-a", "--label", "team=a"])["sandboxes"][0];
     assert_eq!((&gone["sandbox_id"], &gone["state"]), (&"demo".into(), &"DELETED".into()));
-    let again = keeper.ask(&create);
-    assert!(again.code == Some(125) && again.err.contains("choose another"), "{again:?}");
+    assert_eq!(keeper.ask(&create), said(0, "demo\n", ""), "the name is free again");
+    let taken = keeper.ask(&create);
+    assert!(taken.code == Some(125) && taken.err.contains("choose another"), "{taken:?}");
 }
 
 #[test]
@@ -68,9 +70,6 @@ fn a_command_has_its_streams_its_variables_its_folder_and_its_exit_code() {
     assert_eq!(keeper.ask(&set), said(0, "x=y\n/tmp\n", ""));
     let bytes = keeper.shell("head -c 3000000 /dev/zero");
     assert!(bytes.code == Some(0) && bytes.out.len() == 3_000_000 && bytes.err.is_empty());
-    let none = keeper.ask(&["exec", "demo", "--", "no-such-program"]);
-    assert_eq!((none.code, none.out.as_str()), (Some(125), ""));
-    assert!(none.err.contains("could not be started"), "{none:?}");
 
     let script = "echo out; echo err >&2; exit 7";
     let told = keeper.ask(&["exec", "demo", "--json", "--", "sh", "-c", script]);
@@ -178,25 +177,67 @@ fn the_output_of_a_command_can_be_read_later() {
     assert_eq!((ended.status.code(), ended.stdout.as_slice()), (Some(0), &b"down\n"[..]));
     assert_eq!(keeper.ask(&["logs", exec]), said(0, "up\ndown\n", ""));
     assert_eq!(keeper.ask(&["logs", exec, "--stderr"]), said(0, "err\n", ""));
-    let elsewhere = keeper.ask(&["logs", exec, "--data", "/nowhere", "--key", &keeper.key()]);
-    assert!(elsewhere.code == Some(125) && elsewhere.err.contains("--data"), "{elsewhere:?}");
+    let json = keeper.ask(&["logs", exec, "--json"]).out;
+    assert_eq!(lines(&json)[0]["data"], "up\ndown\n");
     assert_eq!(keeper.ask(&["rm", "demo"]).code, Some(0));
     let gone = keeper.ask(&["logs", exec]);
-    assert!(gone.code == Some(125) && gone.err.contains("goes when its sandbox"), "{gone:?}");
+    assert!(gone.code == Some(125) && gone.err.contains("no sandbox of this name"), "{gone:?}");
+}
+
+/// A machine that has nothing but the server's URL and a key.
+#[test]
+fn output_comes_over_the_network_to_clients_without_the_servers_files() {
+    let keeper = Keeper::with_demo();
+    let key = keeper.key();
+    let away = |arguments: &[&str]| -> Said {
+        let mut command = ringfence(arguments);
+        command.env("RINGFENCE_URL", &keeper.url).env("RINGFENCE_API_KEY", &key);
+        command.env("RINGFENCE_DATA", "/nowhere").output().unwrap().into()
+    };
+    let script = "echo out; echo err >&2; exit 9";
+    assert_eq!(away(&["exec", "demo", "--", "sh", "-c", script]), said(9, "out\n", "err\n"));
+    let begun = away(&["exec", "demo", "--detach", "--", "sh", "-c", script]);
+    let exec = begun.out.trim();
+    assert_eq!(away(&["logs", "--follow", exec]), said(0, "out\n", ""));
+    assert_eq!(away(&["logs", "--stderr", exec]), said(0, "err\n", ""));
+}
+
+/// Standard input that never ends is nothing to a command that was not given it.
+#[test]
+fn a_command_has_no_standard_input_unless_it_is_asked_for() {
+    let keeper = Keeper::with_demo();
+    let mut endless = keeper.ringfence(&["exec", "demo", "--", "sh", "-c", "cat; echo end"]);
+    let mut child = endless.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let held = child.stdin.take();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), ended.stdout.as_slice()), (Some(0), &b"end\n"[..]));
+    drop(held);
 }
 
 #[test]
-fn output_that_is_not_on_this_machine_is_said_and_the_exit_code_is_passed_on() {
+fn interactive_input_reaches_the_command_with_its_end() {
     let keeper = Keeper::with_demo();
-    // Another machine, as far as files go.
-    let script = "mount -t tmpfs none \"$RINGFENCE_DATA/sandboxes\" && exec \"$@\"";
-    let mut elsewhere = Command::new("unshare");
-    elsewhere.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
-    elsewhere.arg(ringfence(&[]).get_program()).args(["exec", "demo", "--", "sh", "-c", "exit 9"]);
-    elsewhere.env("RINGFENCE_API_KEY", keeper.key()).stdin(Stdio::null());
-    let said = Said::from(keeper.pointed(elsewhere).output().unwrap());
-    assert_eq!((said.code, said.out.as_str()), (Some(9), ""), "{said:?}");
-    assert!(said.err.contains("the output cannot be shown here"), "{said:?}");
+    let input: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).take(2 << 20).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("input");
+    std::fs::write(&path, &input).unwrap();
+    let command = || keeper.ringfence(&["exec", "-i", "demo", "--", "sh", "-c", "cat; exit 5"]);
+
+    let from_file = command().stdin(std::fs::File::open(&path).unwrap()).output().unwrap();
+    assert_eq!(from_file.status.code(), Some(5), "{:?}", from_file.stderr);
+    assert!(from_file.stdout == input, "{} bytes", from_file.stdout.len());
+
+    let mut child = command().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"first\n").unwrap();
+    read_until(child.stdout.as_mut().unwrap(), "first\n");
+    stdin.write_all(b"second\n").unwrap();
+    drop(stdin);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), ended.stdout.as_slice()), (Some(5), &b"second\n"[..]));
+
+    let closed = command().stdin(Stdio::null()).output().unwrap();
+    assert_eq!((closed.status.code(), closed.stdout.as_slice()), (Some(5), &b""[..]));
 }
 
 #[test]
@@ -335,4 +376,13 @@ fn files_of_the_caller_are_mounted_and_copied_by_the_socket() {
     let script = "cat copy shared/note; echo back > shared/answer";
     assert_eq!(keeper.shell(script), said(0, "hello\nhello\n", ""));
     assert_eq!(std::fs::read_to_string(shared.join("answer")).unwrap(), "back\n");
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_127_and_one_that_is_no_program_126() {
+    let keeper = Keeper::with_demo();
+    let none = keeper.ask(&["exec", "demo", "--", "no-such-program"]);
+    assert_eq!(none, said(127, "", "ringfence: no-such-program: command not found\n"));
+    let none = keeper.ask(&["exec", "demo", "--", "/etc/passwd"]);
+    assert_eq!(none, said(126, "", "ringfence: /etc/passwd: cannot be executed\n"));
 }

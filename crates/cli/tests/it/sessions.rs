@@ -16,7 +16,10 @@ use harness::{
 };
 use serde_json::{Value, json};
 
-use crate::{command::read_rest, keeper::Keeper};
+use crate::{
+    command::{Server, read_rest},
+    keeper::Keeper,
+};
 
 /// Nothing in these tests takes this long unless it is broken.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -109,7 +112,7 @@ fn slow_registry() -> (Fake, Receiver<()>, Sender<()>) {
 #[test]
 fn a_snapshot_that_a_server_has_left_half_made_is_made_by_the_next() {
     let (registry, is_asked, closed) = slow_registry();
-    let mut keeper = Keeper::start();
+    let mut keeper = Keeper(Server::start_listing(&registry.address.to_string()));
     let image = format!("{}/team/slow:latest", registry.address);
     let body = json!({"name": "mine", "docker_image": image, "fs_capacity_bytes": 1_u64 << 30});
     let (status, made) = ask(&keeper, "POST", "/v2/sandboxes/snapshots", "", &body);

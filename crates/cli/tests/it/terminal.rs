@@ -1,4 +1,4 @@
-//! `ringfence shell`, at a terminal.
+//! `ringfence shell` and `ringfence exec -it`, at a terminal.
 
 use crate::{command::signal, keeper::Keeper, pty::Pty};
 
@@ -98,4 +98,51 @@ fn a_signal_ends_it_with_a_terminal_as_it_was_and_without_one_it_does_not_begin(
     let mut missing = Pty::start(&keeper.ringfence(&["shell", "nobody"]), 24, 80);
     missing.until("NOT_FOUND");
     assert_eq!(missing.end(), Some(125));
+}
+
+#[test]
+fn a_command_with_a_terminal_has_its_size_its_keys_and_its_exit_code() {
+    let keeper = Keeper::with_demo();
+    // The short reads let the trap run wherever the key meets the script.
+    let script = "trap 'echo interrupted' INT; stty size; \
+                  until read -t 0.2 line; do :; done; echo \"got $line\"; \
+                  until [ \"$(stty size)\" = '40 120' ]; do sleep 0.05; done; exit 6";
+    let command = keeper.ringfence(&["exec", "-it", "demo", "--", "bash", "-c", script]);
+    let mut here = Pty::start(&command, 30, 100);
+    here.until("30 100");
+    // It is a key of the command's, and does not cancel it.
+    here.type_in("\x03");
+    here.until("interrupted");
+    here.type_in("typed\r");
+    here.until("got typed");
+    here.resize(40, 120);
+    assert_eq!(here.end(), Some(6));
+
+    let mut alone = Pty::start(&keeper.ringfence(&["exec", "-t", "demo", "--", "tty"]), 24, 80);
+    alone.until("/dev/pts/");
+    assert_eq!(alone.end(), Some(0));
+    let piped = keeper.ask(&["exec", "-it", "demo", "--", "true"]);
+    assert!(piped.code == Some(125) && piped.err.contains("needs a terminal"), "{piped:?}");
+}
+
+#[test]
+fn a_users_key_opens_the_shells_of_its_own_sandboxes() {
+    let keeper = Keeper::with_demo();
+    let key = keeper.ask(&["key", "create", "someone", "--role", "user"]).out.trim().to_owned();
+    let with_key = |arguments: &[&str]| {
+        let mut command = keeper.ringfence(arguments);
+        command.env("RINGFENCE_API_KEY", &key);
+        command
+    };
+    let mut here = Pty::start(&with_key(&["shell", "demo"]), 24, 80);
+    here.type_in("echo op''ened; exit 3\r");
+    here.until("opened");
+    assert_eq!(here.end(), Some(3));
+    let minted = with_key(&["token", "mint", "--sandbox", "demo"]).output().unwrap();
+    assert!(minted.status.success(), "{minted:?}");
+    let ran = with_key(&["exec", "demo", "--", "echo", "ran"]).output().unwrap();
+    assert_eq!(ran.stdout, b"ran\n", "{ran:?}");
+    // What is for admins stays so.
+    let refused = with_key(&["token", "rotate", "demo"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
 }

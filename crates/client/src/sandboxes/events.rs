@@ -61,7 +61,8 @@ impl Events {
                 Ok(Some(event)) => {
                     self.away = Away::default();
                     let event = Event::from(event);
-                    if event.sequence == 0 {
+                    // It has no sequence of its own; servers before this one gave it 0.
+                    if event.sequence == 0 || event.phase == "pulling" {
                         return Ok(Some(Next::Progress(Box::new(event))));
                     }
                     // What was told before the connection broke is not told again.

@@ -110,7 +110,7 @@ async fn run(
     let (_resized, size) = watch::channel(Size { rows: 24, columns: 80 });
     let mut told = Vec::new();
     let shell = Shell::new(address, "key", wanted());
-    let client = shell.run(Local { typed: local, size }, |update| {
+    let client = shell.run(Local { input: local, size }, |update| {
         told.push(match update {
             Update::Output(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             Update::Broken => "broken".to_owned(),
@@ -135,7 +135,8 @@ async fn a_token_that_is_about_to_end_is_renewed_on_the_open_connection() {
         peer.say(&json!({"type": "exit", "exit_code": 3, "reason": "exited"})).await;
     };
     let (told, end) = run(address, script).await;
-    let ended = Ended { exit_code: Some(3), signal: None, message: None };
+    let ended =
+        Ended { exit_code: Some(3), signal: None, reason: "exited".to_owned(), message: None };
     assert_eq!((told, end.unwrap()), (vec!["on".to_owned()], End::Ended(ended)));
 }
 

@@ -89,10 +89,10 @@ impl Keeper {
         }
     }
 
-    /// Refusals that are alike become one, so that nobody can fill the disk with them.
+    /// Refusals and reads that are alike become one record, so that they cannot fill the disk.
     fn take(&mut self, entry: Entry) {
         self.due.get_or_insert_with(|| Instant::now() + GATHER);
-        let may_be_joined = entry.outcome == Outcome::Denied || entry.action == Action::Access;
+        let may_be_joined = entry.outcome == Outcome::Denied || entry.action.is_joined();
         if may_be_joined && let Some(like) = self.waiting.iter_mut().find(|it| it.is_like(&entry)) {
             let more = entry.count.unwrap_or(1);
             like.count = Some(like.count.unwrap_or(1).saturating_add(more));

@@ -5,7 +5,8 @@ use std::{
     path::PathBuf,
 };
 
-use engine::images::{Allowed, Kind, Login, Registry, Scheme, Settings};
+use engine::images::{Allowed, Kind, Login, Network, Quota, Registry, Scheme, Settings};
+use model::units::ByteSize;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +18,15 @@ pub struct ImagesConfig {
     pub allow: Vec<String>,
     /// A file with the authorities whose certificates are believed.
     pub certificates: PathBuf,
-    /// What is special about a registry, by its host and port.
+    /// The most that the images of one tenant may take on disk.
+    pub tenant_size: ByteSize,
+    /// The most that all images may take on disk.
+    pub store_size: ByteSize,
+    /// Networks that no image is fetched from although their addresses are public.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused_networks: Vec<String>,
+    /// What is special about a registry, by its host and port. Only a registry that is listed here
+    /// may be on an address of a private network or of this machine.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub registries: BTreeMap<String, RegistryConfig>,
 }
@@ -32,13 +41,19 @@ pub struct RegistryConfig {
     /// A file that the daemon's user can read. The password itself is in no configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_file: Option<PathBuf>,
+    /// Another host, perhaps with a port, that issues this registry's tokens and may see its password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_service: Option<String>,
 }
 
 impl Default for ImagesConfig {
     fn default() -> Self {
         let allow = vec!["host".to_owned(), "*".to_owned()];
-        let certificates = Settings::default().certificates;
-        Self { allow, certificates, registries: BTreeMap::new() }
+        let Settings { certificates, quota, .. } = Settings::default();
+        let (tenant_size, store_size) =
+            (ByteSize::bytes(quota.tenant), ByteSize::bytes(quota.store));
+        let (refused_networks, registries) = (Vec::new(), BTreeMap::new());
+        Self { allow, certificates, tenant_size, store_size, refused_networks, registries }
     }
 }
 
@@ -48,6 +63,10 @@ impl ImagesConfig {
         let is_wrong = |it: &&String| it.is_empty() || it.contains(char::is_whitespace);
         if let Some(wrong) = self.allow.iter().find(is_wrong) {
             return Some(format!("images.allow: {wrong:?} is neither a name nor a path"));
+        }
+        let networks = self.refused_networks.iter().map(|it| it.parse::<Network>());
+        if let Some(Err(wrong)) = networks.into_iter().find(Result::is_err) {
+            return Some(format!("images.refused_networks: {wrong}"));
         }
         let mut registries = self.registries.iter();
         registries.find_map(|(name, registry)| match registry {
@@ -66,7 +85,10 @@ impl ImagesConfig {
         Settings {
             allowed: self.allowed(),
             registries: registries.collect(),
+            // What cannot be read has been refused before.
+            refused_networks: self.refused_networks.iter().flat_map(|it| it.parse()).collect(),
             certificates: self.certificates.clone(),
+            quota: Quota { tenant: self.tenant_size.as_bytes(), store: self.store_size.as_bytes() },
             ..Settings::default()
         }
     }
@@ -94,7 +116,7 @@ impl RegistryConfig {
     fn settings(&self) -> Registry {
         let login = self.username.clone().zip(self.password_file.clone());
         let login = login.map(|(username, password_file)| Login { username, password_file });
-        Registry { scheme: self.scheme, login }
+        Registry { scheme: self.scheme, login, token_service: self.token_service.clone() }
     }
 }
 

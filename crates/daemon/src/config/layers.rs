@@ -223,6 +223,10 @@ mod tests {
         let text = || Some(String::new());
         let mut shown = Config { public_url: text(), user: text(), ..Config::default() };
         shown.executions.pool_memory = Some(ByteSize::default());
+        shown.total_memory = Some(ByteSize::default());
+        shown.sandboxes.max_memory = Some(ByteSize::default());
+        shown.sandboxes.max_disk = Some(ByteSize::default());
+        shown.sandboxes.max_cpu = Some(0);
         shown.agbox = Agbox { socket: Some(PathBuf::new()), group: text(), host_paths: Vec::new() };
         for (name, value) in table(&shown.to_toml().unwrap()) {
             let names = match value {
@@ -270,6 +274,7 @@ mod tests {
             "[executions]\nheld = \"3MiB\"",
             "[images]\nallow = [\"a b\"]",
             "[images]\nalow = []",
+            "[images]\nrefused_networks = [\"192.0.2.0/33\"]",
             "[images.registries.\"example.com\"]\nusername = \"me\"",
             "[images.registries.\"example.com\"]\nscheme = \"ftp\"",
         ];

@@ -18,9 +18,13 @@ pub struct PolicyConfig {
     pub human: String,
     /// Capabilities of agents.
     pub agent: String,
-    /// How long a token is good for at most, and if nobody says: `5m` to `15m`.
+    /// How long tokens of threads, exchanged tokens and those of admins are valid, by default and at most: `5m` to `15m`.
     #[serde(with = "units::duration")]
     pub token_ttl: Duration,
+    /// How long tokens of sessions are valid: `5m` to `60m`. If it is not set, `30m`, or `token_ttl` if that is set to less
+    /// than its default.
+    #[serde(with = "units::optional_duration", skip_serializing_if = "Option::is_none")]
+    pub session_ttl: Option<Duration>,
     /// Of tenants that have none of their own.
     pub quotas: QuotasConfig,
     /// What keys of a role may do.
@@ -72,7 +76,8 @@ impl Default for PolicyConfig {
         Self {
             human: human.to_string(),
             agent: agent.to_string(),
-            token_ttl: Lifetime::LONGEST,
+            token_ttl: Lifetime::LONGEST_OTHER,
+            session_ttl: None,
             quotas: QuotasConfig::default(),
             roles: RolesConfig::default(),
             tenants: BTreeMap::new(),
@@ -84,8 +89,19 @@ impl PolicyConfig {
     /// Returns the policy, or what makes no sense in it.
     pub(super) fn read(&self) -> Result<Policy, String> {
         let rule = |name: &str, role: &RoleConfig| role.read(&format!("policy.roles.{name}"));
-        let token_ttl = Lifetime::seconds(self.token_ttl.as_secs())
-            .map_err(|error| format!("policy.token_ttl: {error}"))?;
+        if self.token_ttl > Lifetime::LONGEST_OTHER {
+            return Err("policy.token_ttl: must be 5m to 15m".to_owned());
+        }
+        let lifetime = |name: &str, length: Duration| {
+            Lifetime::seconds(length.as_secs()).map_err(|error| format!("policy.{name}: {error}"))
+        };
+        let token_ttl = lifetime("token_ttl", self.token_ttl)?;
+        let session_ttl = match self.session_ttl {
+            Some(length) => lifetime("session_ttl", length)?,
+            None if token_ttl == Lifetime::USUAL => Lifetime::USUAL_OF_SESSION,
+            // An operator who shortens tokens means those of sessions too.
+            None => token_ttl,
+        };
         let all = self.tenants.values().chain([&self.quotas]);
         if all.clone().any(|quotas| quotas.requests_per_second == Some(0)) {
             return Err("requests_per_second must be at least 1".to_owned());
@@ -97,6 +113,7 @@ impl PolicyConfig {
             broker: rule("broker", &self.roles.broker)?,
             user: rule("user", &self.roles.user)?,
             token_ttl,
+            session_ttl,
             quotas: self.quotas.read(),
             tenants: self.tenants.iter().map(|(name, it)| (name.clone(), it.read())).collect(),
         })
@@ -158,6 +175,8 @@ mod tests {
         for (text, named) in [
             ("human = \"fs:rwx\"", "policy.human"),
             ("token_ttl = \"1h\"", "policy.token_ttl"),
+            ("session_ttl = \"61m\"", "policy.session_ttl"),
+            ("session_ttl = \"4m\"", "policy.session_ttl"),
             ("[roles.user]\nscopes = [\"room:*\"]", "policy.roles.user.scopes"),
             ("[roles.admin]\ncapabilities = \"all\"", "policy.roles.admin.capabilities"),
             ("[quotas]\nrequests_per_second = 0", "requests_per_second"),

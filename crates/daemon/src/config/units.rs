@@ -91,3 +91,30 @@ pub(super) mod optional_size {
         size::deserialize(deserializer).map(Some)
     }
 }
+
+/// A duration, or nothing.
+pub(super) mod optional_duration {
+    use std::time::Duration;
+
+    use serde::{Deserializer, Serializer};
+
+    use super::duration;
+
+    #[expect(clippy::ref_option, reason = "the signature is serde's")]
+    pub(in super::super) fn serialize<S: Serializer>(
+        length: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match length {
+            Some(length) => duration::serialize(length, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// What is there is a duration; what is not never comes here.
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        duration::deserialize(deserializer).map(Some)
+    }
+}

@@ -132,6 +132,14 @@ impl Access {
         });
     }
 
+    /// Records what was done with this right, or why it was not.
+    pub(crate) fn note_outcome<T>(&self, entry: Entry, done: &Result<T, ApiError>) {
+        self.0.audit.note(match done {
+            Ok(_) => entry,
+            Err(error) => audit::refused(entry, error),
+        });
+    }
+
     /// Returns what the audit log says of something that is done with this right.
     pub(crate) fn entry(&self, action: Action) -> Entry {
         let right = &*self.0;
@@ -314,22 +322,39 @@ impl Plane {
         sandbox: Option<&SandboxId>,
         needed: Option<Capability>,
     ) -> Result<Access, Refusal> {
-        let held = self.genuine(token).await?;
+        let held = self.presented(token).await?;
         match sandbox {
             Some(sandbox) => self.admit(held, sandbox, needed).await,
             None => Err(self.refuse(held.claims(), Refusal::OtherSandbox).await),
         }
     }
 
-    /// Checks a token for the sandbox that it is for.
+    /// Checks a token that a request presents for the sandbox that it is for.
     pub(crate) async fn own(&self, token: &str) -> Result<Access, Refusal> {
+        let held = self.presented(token).await?;
+        let sandbox = held.claims().sandbox.clone();
+        self.admit(held, &sandbox, None).await
+    }
+
+    /// Checks a token that a request is about, for the sandbox that it is for. The request is another credential's.
+    pub(crate) async fn examine(&self, token: &str) -> Result<Access, Refusal> {
         let held = self.genuine(token).await?;
         let sandbox = held.claims().sandbox.clone();
         self.admit(held, &sandbox, None).await
     }
 
+    /// Returns a genuine token that a request presents, and counts the request against the rate limit of the key that
+    /// the token was issued with.
+    pub(crate) async fn presented(&self, token: &str) -> Result<Held, Refusal> {
+        let held = self.genuine(token).await?;
+        match self.keyring.count_for(&held.claims().key) {
+            Ok(()) => Ok(held),
+            Err(wait) => Err(self.refuse(held.claims(), Refusal::TooFast(wait)).await),
+        }
+    }
+
     /// Returns a token that we have given out, whatever became of it.
-    pub(crate) async fn genuine(&self, token: &str) -> Result<Held, Refusal> {
+    async fn genuine(&self, token: &str) -> Result<Held, Refusal> {
         let held = self.tokens.held(token).await;
         held.inspect(|_| guesses::note_good()).map_err(|error| match error {
             FindError::NotGenuine(reason) => {
@@ -348,13 +373,8 @@ impl Plane {
         sandbox: &SandboxId,
         needed: Option<Capability>,
     ) -> Result<Access, Refusal> {
-        // Whoever has a token has it by a key, and counts as whoever shows that.
-        let checked = match self.keyring.spend_for(&held.claims().key) {
-            Ok(()) => self.check(&held, sandbox, needed).await,
-            Err(wait) => Err(Refusal::TooFast(wait)),
-        };
         let claims = held.claims();
-        let (tenant, over) = match checked {
+        let (tenant, over) = match self.check(&held, sandbox, needed).await {
             Ok(checked) => checked,
             Err(refusal) => return Err(self.refuse(claims, refusal).await),
         };
@@ -370,7 +390,7 @@ impl Plane {
     /// Gives the right to a sandbox to whoever has shown this, which was checked.
     fn let_in(&self, sandbox: &SandboxId, tenant: Tenant, shown: Shown) -> Access {
         let Shown { actor, capabilities, reach, proof } = shown;
-        Access(Arc::new(Right {
+        let access = Access(Arc::new(Right {
             sandboxes: self.sandboxes.clone(),
             audit: self.audit.clone(),
             request: request::id(),
@@ -380,7 +400,9 @@ impl Plane {
             capabilities,
             reach,
             proof,
-        }))
+        }));
+        request::identify(access.entry(Action::Access));
+        access
     }
 
     /// Notes that a genuine token was refused, for the admins of the tenant that it is of.
@@ -432,12 +454,7 @@ impl Plane {
         sandbox: Option<&SandboxId>,
         needed: Option<Capability>,
     ) -> Result<Access, Refusal> {
-        let caller = self.keyring.holder(key).map_err(|_reason| {
-            self.audit
-                .note(denied(audit::entry(Action::Access, Outcome::Denied), &Refusal::Invalid));
-            Refusal::Invalid
-        })?;
-        caller.spend().map_err(Refusal::TooFast)?;
+        let caller = self.keyring.authenticate(&self.audit, Ok(key))?;
         self.by_caller(caller, sandbox, needed).await
     }
 

@@ -9,6 +9,8 @@ use crate::http::problem::ApiError;
 impl From<SandboxError> for ApiError {
     fn from(error: SandboxError) -> Self {
         match code(&error) {
+            // Whether the request took effect is what the client must know; the text holds nothing else.
+            code if matches!(error, SandboxError::BrokenOff) => Self::new(code, error.to_string()),
             ErrorCode::InternalError => Self::internal(&error),
             code => {
                 let told = Self::new(code, error.to_string());
@@ -43,13 +45,18 @@ pub(super) fn code(error: &SandboxError) -> ErrorCode {
         ) => ErrorCode::SandboxNotReady,
         SandboxError::OutputGone => ErrorCode::OutputGone,
         SandboxError::OutOfRange { .. } => ErrorCode::RangeNotSatisfiable,
-        SandboxError::Invalid(_) | SandboxError::Snapshot(_) => ErrorCode::InvalidRequest,
+        SandboxError::Invalid(_)
+        | SandboxError::Field { .. }
+        | SandboxError::Resource(_)
+        | SandboxError::Snapshot(_) => ErrorCode::InvalidRequest,
         SandboxError::Quota(_) | SandboxError::TooMany(_) => ErrorCode::RateLimited,
         SandboxError::Unavailable(_) | SandboxError::Refused(Refusal::TooManyShells) => {
             ErrorCode::Unavailable
         }
         SandboxError::Provider(_) => ErrorCode::ProviderUnavailable,
-        SandboxError::Image(ImageError::NotAllowed(_)) => ErrorCode::Forbidden,
+        SandboxError::Image(ImageError::NotAllowed(_) | ImageError::RegistryNotAllowed { .. }) => {
+            ErrorCode::Forbidden
+        }
         SandboxError::Image(_) | SandboxError::BrokenOff | SandboxError::Store(_) => {
             ErrorCode::InternalError
         }

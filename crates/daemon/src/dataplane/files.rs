@@ -14,8 +14,12 @@ mod watch;
 pub(crate) mod whole;
 
 use axum::http::Uri;
-use engine::sandboxes::files::Files;
-use model::{audit::Action, capability::Capability, sandbox::WhenStopped};
+use engine::sandboxes::files::{Files, Place};
+use model::{
+    audit::{Action, Entry},
+    capability::Capability,
+    sandbox::WhenStopped,
+};
 
 use super::{
     access::Access,
@@ -61,21 +65,64 @@ pub(super) fn routes() -> Routes {
         .with(reads(LangSmith, Post, "/grep"), docs::grep(), search::grep)
 }
 
-/// Returns the files that this right is for. Using them resumes a sandbox that was stopped.
-async fn files(access: &Access) -> Result<Files, ApiError> {
+/// What is done to a file, as the audit log says it.
+struct Operation {
+    action: Action,
+    what: &'static str,
+    /// From the root of the sandbox.
+    path: String,
+}
+
+impl Operation {
+    fn read(what: &'static str, place: &Place) -> Self {
+        Self { action: Action::FileRead, what, path: path_of(place) }
+    }
+
+    fn list(what: &'static str, place: &Place) -> Self {
+        Self { action: Action::FileList, what, path: path_of(place) }
+    }
+
+    fn write(what: &'static str, place: &Place) -> Self {
+        Self { action: Action::FileWrite, what, path: path_of(place) }
+    }
+
+    fn rename(from: &Place, to: &Place) -> Self {
+        let path = format!("{} to {}", path_of(from), path_of(to));
+        Self { action: Action::FileWrite, what: "moved", path }
+    }
+}
+
+fn path_of(place: &Place) -> String {
+    shown::text(place.path().as_bytes())
+}
+
+/// Carries out one operation on the files that this right is for, and records it with its outcome. There is no other way
+/// to the files. Using them resumes a sandbox that was stopped.
+async fn operate<T, Work>(
+    access: &Access,
+    operation: Operation,
+    act: impl FnOnce(Files) -> Work,
+) -> Result<T, ApiError>
+where
+    Work: Future<Output = Result<T, ApiError>>,
+{
     let (tenant, sandbox) = (access.tenant(), access.sandbox().as_str());
-    access.sandboxes().files(tenant, sandbox, WhenStopped::Resume).await.map_err(reading)
+    let files = access.sandboxes().files(tenant, sandbox, WhenStopped::Resume).await;
+    let done = match files.map_err(reading) {
+        Ok(files) => act(files).await,
+        Err(error) => Err(error),
+    };
+    let Operation { action, what, path } = operation;
+    if action == Action::FileWrite && done.is_ok() {
+        let credential = access.credential_id();
+        tracing::info!(%sandbox, credential, what, "files changed");
+    }
+    let (object, reason) = (Some(path), Some(what.to_owned()));
+    access.note_outcome(Entry { object, reason, ..access.entry(action) }, &done);
+    done
 }
 
 /// Refuses parameters on routes that have none but these.
 fn parameters(uri: &Uri, known: &[&str]) -> Result<place::Parameters, ApiError> {
     place::Parameters::read(uri, known)
-}
-
-/// Says who has changed a file. Which one it was is the user's business.
-fn note(access: &Access, what: &'static str) {
-    access.note(Action::FileWrite, None, Some(what));
-    tracing::info!(
-        sandbox = %access.sandbox(), credential = access.credential_id(), what, "files changed"
-    );
 }

@@ -72,7 +72,8 @@ pub(super) fn routes() -> Routes {
 
 fn document() -> Doc {
     Doc::new(Tag::Ports, "Carries a request to the server at this port, and its answer back")
-        .takes_bytes(&["*/*"])
+        // Generators know the second of them.
+        .takes_bytes(&["*/*", "application/octet-stream"])
         .answers_anything("Whatever the server in the sandbox answers.")
         .refuses(&SANDBOX)
         .refuses(&[ErrorCode::InvalidRequest, ErrorCode::Forbidden, ErrorCode::MethodNotAllowed])

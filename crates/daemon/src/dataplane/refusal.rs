@@ -7,7 +7,10 @@ use engine::sandboxes::SandboxError;
 use model::{capability::Capability, holder::OutOfReach, token::TokenRefusal};
 
 use super::errors;
-use crate::{auth, http::problem::ApiError};
+use crate::{
+    auth::{self, KeyRefusal},
+    http::problem::ApiError,
+};
 
 /// Why a right to a sandbox is not there.
 #[derive(Debug)]
@@ -40,6 +43,15 @@ impl From<TokenRefusal> for Refusal {
             TokenRefusal::Expired => Self::Expired,
             TokenRefusal::NotYet | TokenRefusal::TooLong => Self::Invalid,
             TokenRefusal::StaleGeneration => Self::Superseded(None),
+        }
+    }
+}
+
+impl From<KeyRefusal> for Refusal {
+    fn from(refusal: KeyRefusal) -> Self {
+        match refusal {
+            KeyRefusal::Invalid(_) => Self::Invalid,
+            KeyRefusal::TooFast(wait) => Self::TooFast(wait),
         }
     }
 }

@@ -18,7 +18,7 @@ use super::{
     conversation::{
         Conversation, Heard, Wish, converse,
         session::{Said, Session, close_code},
-        words::{self, Words},
+        words::{self, Screens, Words},
     },
     exec::from_wire,
     refusal::Refusal,
@@ -64,7 +64,8 @@ async fn join(
 async fn serve(app: &App, unproven: Unproven, socket: &mut Socket) -> Result<End, End> {
     let mut session = Session::open(unproven, Capability::Shell, socket).await?;
     let First { start, then } = first(&mut session, socket).await?;
-    let words = Words::session(start.encoding.unwrap_or_default());
+    let screens = if start.knows_screens() { Screens::Frame } else { Screens::Output };
+    let words = Words::shell(start.encoding.unwrap_or_default(), screens);
     match enter(session.access(), &start).await {
         Ok(shell) => {
             let exec = shell.attached.id().to_string();

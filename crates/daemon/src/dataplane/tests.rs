@@ -197,7 +197,7 @@ async fn each_kind_of_route_lets_in_the_tokens_that_it_should_and_no_others() {
     let cut: String = token.chars().take(token.len() - 1).collect();
     let basic = vec![("authorization", format!("Basic {token}"))];
     let lower = vec![("authorization", format!("bearer {token}"))];
-    let too_long = Claims { expires_at: moved(&good, 60).expires_at, ..good.clone() };
+    let too_long = Claims { expires_at: moved(&good, 3600).expires_at, ..good.clone() };
     let stale = Claims { generation: Generation(0), ..good.clone() };
     let rows: Vec<(&str, Headers, (u16, &str))> = vec![
         ("a token", bearer(&token), LET_IN),

@@ -9,7 +9,9 @@ use api::{
 };
 use axum::{
     body::Body,
-    http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE},
+    http::{
+        HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE,
+    },
 };
 use engine::sandboxes::{Caller, Sandboxes};
 use model::{
@@ -32,14 +34,16 @@ use super::{
     spec::{HostPaths, Origin},
 };
 use crate::{
-    audit,
-    auth::Keyring,
+    audit::{self, Audit},
+    auth::{self, KeyRefusal, Keyring},
     guesses::{self, Guest},
-    http::hosts::Astray,
+    http::{hosts::Astray, request},
 };
 
 /// No call takes longer, whatever its deadline says; a stream goes on for as long as it likes.
 const MAX_CALL: Duration = Duration::from_mins(1);
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 const SANDBOXES: &str = "/agbox.v1.SandboxService/";
 const IMAGES: &str = "/ringfence.v1.ImageService/";
@@ -49,6 +53,11 @@ const HEALTH: &str = "/grpc.health.v1.Health/";
 pub(crate) fn is_call<B>(request: &Request<B>) -> bool {
     let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
+}
+
+/// Refuses a call because too many are open.
+pub(crate) fn overloaded(message: &'static str) -> Response<Body> {
+    status(Reason::ResourceExhausted, message, &[]).into_http()
 }
 
 /// Answers a call that is not for this server.
@@ -63,8 +72,6 @@ pub(crate) struct Who {
     pub(crate) origin: Origin,
     /// With whose rights paths of the host are opened.
     pub(crate) caller: Caller,
-    /// Whether he may take away what all tenants use.
-    pub(crate) operates: bool,
     pub(crate) actor: Actor,
     /// The key that was shown; whoever is on the machine itself needs none.
     pub(crate) key: Option<String>,
@@ -105,6 +112,7 @@ pub(crate) struct Deadline(pub(crate) Instant);
 #[derive(Clone)]
 pub(crate) struct Grpc {
     keyring: Keyring,
+    audit: Audit,
     /// What callers over the network may name of the host.
     host_paths: HostPaths,
     sandboxes: SandboxServiceServer<Surface>,
@@ -121,11 +129,12 @@ impl fmt::Debug for Grpc {
 impl Grpc {
     pub(crate) async fn new(keyring: Keyring, host_paths: HostPaths, surface: Surface) -> Self {
         let health = surface.health(keyring.clone()).await;
+        let audit = surface.audit().clone();
         let images = ImageServiceServer::new(surface.images());
         let sandboxes = SandboxServiceServer::new(surface)
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES);
-        Self { keyring, host_paths, sandboxes, images, health }
+        Self { keyring, audit, host_paths, sandboxes, images, health }
     }
 
     pub(crate) fn host_paths(&self) -> &HostPaths {
@@ -157,8 +166,24 @@ impl Grpc {
         })
     }
 
-    /// Answers a call, by the service that its path names.
+    /// Answers a call under an id of its own, which the answer names. A call that changes something is always recorded.
     pub(crate) async fn answer<B>(&self, request: Request<B>, entrance: &Entrance) -> Response<Body>
+    where
+        B: hyper::body::Body<Data = hyper::body::Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let path = request.uri().path().to_owned();
+        let to_record = (!only_reads(&path)).then_some(path.as_str());
+        let answered = Box::pin(self.serve(request, entrance));
+        let (mut answer, id) = request::recorded(&self.audit, to_record, answered, outcome).await;
+        if let Ok(id) = HeaderValue::try_from(id) {
+            answer.headers_mut().insert(X_REQUEST_ID, id);
+        }
+        answer
+    }
+
+    /// Has a call answered by the service that its path names.
+    async fn serve<B>(&self, request: Request<B>, entrance: &Entrance) -> Response<Body>
     where
         B: hyper::body::Body<Data = hyper::body::Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -185,39 +210,72 @@ impl Grpc {
         with_details(answer).map(Body::new)
     }
 
+    fn note_denied(&self, entry: Entry) {
+        let reason = Some(Reason::PermissionDenied.row().0.to_owned());
+        self.audit.note(Entry { outcome: Outcome::Denied, reason, ..entry });
+    }
+
     fn who(&self, headers: &HeaderMap, entrance: &Entrance) -> Result<Who, Status> {
         let refuse = |message| status(Reason::Unauthenticated, message, &[]);
         match entrance {
             Entrance::Socket(who) => {
+                request::identify(who.entry(Action::Access));
                 let quotas = self.keyring.quotas(who.tenant.as_str());
                 Ok(Who { quotas, ..Who::clone(who) })
             }
             Entrance::Refused => {
                 let message = "this socket is for the server's own user, root and the group that \
                                agbox.group names";
+                self.note_denied(audit::entry(Action::Access, Outcome::Denied));
                 Err(status(Reason::PermissionDenied, message, &[]))
             }
             Entrance::Network => {
-                let caller = self.keyring.caller(headers).map_err(refuse)?;
-                caller.spend().map_err(|_wait| {
-                    let message = "too many requests with this key; wait";
-                    status(Reason::ResourceExhausted, message, &[])
-                })?;
+                let secret = auth::credential(headers);
+                let caller =
+                    self.keyring.authenticate(&self.audit, secret).map_err(
+                        |refusal| match refusal {
+                            KeyRefusal::Invalid(reason) => refuse(reason),
+                            KeyRefusal::TooFast(_) => {
+                                let message = "too many requests with this key; wait";
+                                status(Reason::ResourceExhausted, message, &[])
+                            }
+                        },
+                    )?;
                 if !caller.as_holder().reaches_all() {
                     let message = "the key reaches some scopes of its tenant only, and what is here is of \
                                    the whole tenant: use sessions";
+                    self.note_denied(audit::by(&caller, Action::Access));
                     return Err(status(Reason::PermissionDenied, message, &[]));
                 }
                 let tenant = caller.tenant().parse();
                 let tenant = tenant.map_err(|_bad_name| refuse("the key belongs to no tenant"))?;
                 let origin = Origin { home: None, host_paths: self.host_paths.clone() };
                 let stranger = self.host_paths.stranger();
-                let (operates, revoked) = (caller.operates(), Some(caller.revoked()));
+                let revoked = Some(caller.revoked());
                 let (actor, key) = (caller.actor().clone(), Some(caller.key_id().0.clone()));
                 let quotas = caller.quotas();
-                Ok(Who { tenant, origin, caller: stranger, operates, actor, key, quotas, revoked })
+                Ok(Who { tenant, origin, caller: stranger, actor, key, quotas, revoked })
             }
         }
+    }
+}
+
+/// Tells whether the call of this path changes nothing.
+fn only_reads(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    path.starts_with(HEALTH)
+        || name == "Ping"
+        || ["Get", "List", "Subscribe"].iter().any(|verb| name.starts_with(verb))
+}
+
+/// Returns how a call ended, as the audit log says it.
+fn outcome(answer: &Response<Body>) -> (Outcome, Option<String>) {
+    match Status::from_header_map(answer.headers()).map(|status| status.code()) {
+        None | Some(Code::Ok) => (Outcome::Granted, None),
+        Some(
+            code @ (Code::Internal | Code::Unavailable | Code::DeadlineExceeded | Code::Unknown),
+        ) => (Outcome::Failed, Some(format!("{code:?}"))),
+        Some(code) => (Outcome::Denied, Some(format!("{code:?}"))),
     }
 }
 

@@ -34,11 +34,10 @@ use super::{
 };
 use crate::serve::{
     Phase, http2,
+    refuse::Refuser,
     sniff::{Version, sniff},
 };
 
-/// Connections by the socket at once.
-const MAX_CONNECTIONS: usize = 256;
 /// How long to wait when the process has no descriptors left to accept with.
 const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
 
@@ -120,11 +119,12 @@ impl Door {
         self,
         grpc: Grpc,
         tasks: Tasks,
-        head_deadline: Duration,
+        (max_connections, limits): (usize, http2::Limits),
+        refuser: Refuser,
         phase: watch::Receiver<Phase>,
     ) {
         tracing::info!(socket = %self.path.display(), "the agbox socket is open");
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let places = Arc::new(Semaphore::new(max_connections));
         let mut ending = phase.clone();
         let ending = ending.wait_for(|phase| *phase != Phase::Serving);
         tokio::pin!(ending);
@@ -144,11 +144,12 @@ impl Door {
             };
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
                 tracing::warn!("no room for a connection by the socket");
+                refuser.refuse(stream);
                 continue;
             };
             let entrance = self.entrance(&stream, &grpc);
             let (grpc, phase) = (grpc.clone(), phase.clone());
-            let talking = talk(stream, grpc, entrance, tasks.clone(), head_deadline, phase);
+            let talking = talk(stream, grpc, entrance, tasks.clone(), limits, phase);
             tasks.start("socket connection", async move {
                 talking.await;
                 drop(place);
@@ -182,17 +183,8 @@ impl Door {
         };
         let origin = Origin { home, host_paths };
         let actor = Actor { kind: ActorKind::Human, id: format!("uid:{user}") };
-        let (operates, key, quotas, revoked) = (true, None, Quotas::default(), None);
-        Entrance::Socket(Box::new(Who {
-            tenant,
-            origin,
-            caller,
-            operates,
-            actor,
-            key,
-            quotas,
-            revoked,
-        }))
+        let (key, quotas, revoked) = (None, Quotas::default(), None);
+        Entrance::Socket(Box::new(Who { tenant, origin, caller, actor, key, quotas, revoked }))
     }
 }
 
@@ -201,11 +193,11 @@ async fn talk(
     grpc: Grpc,
     entrance: Entrance,
     tasks: Tasks,
-    head_deadline: Duration,
+    limits: http2::Limits,
     mut phase: watch::Receiver<Phase>,
 ) {
     let sniffed = select! {
-        sniffed = sniff(stream, head_deadline) => sniffed,
+        sniffed = sniff(stream, limits.first_within) => sniffed,
         _ = phase.wait_for(|phase| *phase != Phase::Serving) => None,
     };
     let Some((Version::Two, stream)) = sniffed else { return };
@@ -220,7 +212,7 @@ async fn talk(
         }
     });
     let stream = Readable::new(stream);
-    http2::talk(stream, service, head_deadline, tasks, phase).await;
+    http2::talk(stream, service, limits, tasks, phase).await;
 }
 
 #[cfg(test)]

@@ -3,7 +3,11 @@
 use std::collections::HashMap;
 
 use api::{agbox::DOMAIN, errors::agbox::Reason};
-use engine::{images::ImageError, sandboxes::SandboxError};
+use engine::{
+    images::ImageError,
+    sandboxes::{FieldProblem, SandboxError},
+};
+use model::resources::Resource;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -97,6 +101,16 @@ pub(crate) fn of_exec(error: &SandboxError, exec: &str) -> Status {
         SandboxError::Invalid(_) | SandboxError::Snapshot(_) => {
             status(Reason::InvalidArgument, message, &[])
         }
+        SandboxError::Field { field, problem, .. } => {
+            let reason = match problem {
+                FieldProblem::Invalid => Reason::InvalidArgument,
+                FieldProblem::NotSupported => Reason::NotSupported,
+            };
+            status(reason, message, &[("field", field)])
+        }
+        SandboxError::Resource(refusal) => {
+            status(Reason::InvalidArgument, message, &[("field", field_of(refusal.resource))])
+        }
         SandboxError::Quota(_) | SandboxError::TooMany(_) => {
             status(Reason::ResourceExhausted, message, &[])
         }
@@ -119,42 +133,60 @@ pub(crate) fn of_exec(error: &SandboxError, exec: &str) -> Status {
     }
 }
 
+/// Returns the field of a request that limits this resource.
+fn field_of(resource: Resource) -> &'static str {
+    match resource {
+        Resource::Memory => "memory_limit",
+        Resource::Cpu => "cpu_limit",
+        Resource::Disk => "disk_limit",
+        // No field of this service asks for it.
+        Resource::Processes => "",
+    }
+}
+
 /// Tells why an image, which this field names, cannot be had or removed.
 pub(crate) fn of_image(error: &ImageError, field: &str) -> Status {
     let reason = image_reason(error);
-    let about = match error {
+    let (in_field, image) = match error {
         ImageError::Reference(_) | ImageError::NotAllowed(_) | ImageError::InPlace { .. } => {
-            Some(("field", field))
+            (true, None)
         }
+        ImageError::Refused { image, .. }
+        | ImageError::Unsupported { image, .. }
+        | ImageError::Unreadable { image, .. } => (true, Some(image)),
         ImageError::NotFound { image, .. }
         | ImageError::Unknown { image }
         | ImageError::InUse { image }
-        | ImageError::Refused { image, .. }
-        | ImageError::Unsupported { image, .. }
-        | ImageError::Unreadable { image, .. }
-        | ImageError::Interrupted { image } => Some(("image", image.as_str())),
+        | ImageError::Full { image, .. }
+        | ImageError::Interrupted { image } => (false, Some(image)),
         ImageError::Unauthorized { .. }
+        | ImageError::RegistryNotAllowed { .. }
         | ImageError::Unreachable { .. }
         | ImageError::Store { .. }
         | ImageError::Worker { .. }
         | ImageError::Busy
-        | ImageError::SpawnerGone => None,
+        | ImageError::SpawnerGone => (false, None),
     };
-    status(reason, error.to_string(), about.as_slice())
+    let field = in_field.then_some(("field", field));
+    let image = image.map(|image| ("image", image.as_str()));
+    let about: Vec<_> = field.into_iter().chain(image).collect();
+    status(reason, error.to_string(), &about)
 }
 
 /// Returns why something is not to be had of an image.
 pub(crate) fn image_reason(error: &ImageError) -> Reason {
     match error {
         ImageError::Reference(_) | ImageError::InPlace { .. } => Reason::InvalidArgument,
-        ImageError::NotAllowed(_) => Reason::PermissionDenied,
+        ImageError::NotAllowed(_) | ImageError::RegistryNotAllowed { .. } => {
+            Reason::PermissionDenied
+        }
         ImageError::NotFound { .. } | ImageError::Unknown { .. } => Reason::ImageNotFound,
         ImageError::InUse { .. } => Reason::ImageInUse,
         ImageError::Refused { .. }
         | ImageError::Unsupported { .. }
         | ImageError::Unreadable { .. }
         | ImageError::Unauthorized { .. } => Reason::ImageUnusable,
-        ImageError::Busy => Reason::ResourceExhausted,
+        ImageError::Busy | ImageError::Full { .. } => Reason::ResourceExhausted,
         ImageError::Unreachable { .. }
         | ImageError::Store { .. }
         | ImageError::Interrupted { .. }
@@ -238,6 +270,15 @@ mod tests {
                 "AlreadyExists EXEC_ID_ALREADY_EXISTS exec_id=run-1",
             ),
             (SandboxError::Invalid("no".into()), About::Life, "InvalidArgument INVALID_ARGUMENT "),
+            (
+                SandboxError::Field {
+                    field: "ports[0].protocol".into(),
+                    problem: FieldProblem::NotSupported,
+                    message: "no".into(),
+                },
+                About::Life,
+                "InvalidArgument NOT_SUPPORTED field=ports[0].protocol",
+            ),
             (SandboxError::Unavailable("no".into()), About::Life, "Unavailable UNAVAILABLE "),
             (SandboxError::BrokenOff, About::Life, "Internal INTERNAL "),
             (

@@ -15,7 +15,7 @@ use tonic::Status;
 
 use super::{
     errors::{About, of_sandbox, status},
-    progress,
+    progress::{self, Place},
     to_wire::{self, Told},
 };
 use crate::{clock, serve::Phase};
@@ -47,7 +47,8 @@ pub(crate) async fn follow(
         VecDeque::new()
     };
     let name = to_wire::sandbox_id(sandbox);
-    let follower = Follower { first, events, name, known: sandbox.life.sequence, until };
+    let (known, last) = (sandbox.life.sequence, Sequence(request.from_sequence));
+    let follower = Follower { first, events, name, known, last, notices: 0, until };
     Ok(Box::pin(stream::unfold(Some(follower), async |follower| {
         let mut follower = follower?;
         match follower.next().await {
@@ -82,6 +83,10 @@ struct Follower {
     name: String,
     /// The last event that had happened when this began.
     known: Sequence,
+    /// The last event that was told, or where this began.
+    last: Sequence,
+    /// How often progress was told.
+    notices: u64,
     until: Until,
 }
 
@@ -96,18 +101,23 @@ impl Follower {
             news = self.events.next_news() => news,
         };
         match news {
-            Ok(news) => Ok(news.map(|news| self.show(&news))),
+            Ok(news) => Ok(news.map(|news| self.show(news))),
             Err(error) => Err(of_sandbox(&error, &self.name, About::Life)),
         }
     }
 
-    fn show(&self, news: &News) -> v1::SandboxEvent {
+    fn show(&mut self, news: News) -> v1::SandboxEvent {
         let event = match news {
             News::Event(event) => event,
-            News::Progress(told) => return progress::event(told, &self.name, clock::timestamp()),
+            News::Progress(told) => {
+                let place = Place { after: self.last, number: self.notices };
+                self.notices += 1;
+                return progress::event(&told, &self.name, place, clock::timestamp());
+            }
         };
+        self.last = event.sequence;
         let told = if event.sequence <= self.known { Told::Before } else { Told::Live };
-        to_wire::event(event, &self.name, told)
+        to_wire::event(&event, &self.name, told)
     }
 }
 

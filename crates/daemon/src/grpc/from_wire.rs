@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, str::FromStr};
 
 use api::agbox::v1;
 use model::{
-    ids::{Alias, ExecId, IdError},
+    ids::{Alias, ExecId, IdError, SandboxId},
     spec::ExecSpec,
 };
 
@@ -16,6 +16,11 @@ use super::{
 /// Reads a caller's own name of a sandbox. Without one the server gives a name.
 pub(crate) fn alias(text: &str) -> Result<Option<Alias>, Invalid> {
     own_name(text, "sandbox_id")
+}
+
+/// Says whether a text has the form of the ids that the server gives, each of them once.
+pub(crate) fn is_given_by_server(text: &str) -> bool {
+    text.parse::<SandboxId>().is_ok()
 }
 
 /// Reads a caller's own name of a command. Without one the server gives a name.

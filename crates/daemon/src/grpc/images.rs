@@ -11,7 +11,10 @@ use engine::{
     sandboxes::{SandboxError, Sandboxes},
 };
 use futures_util::{Stream, stream};
-use model::audit::{Action, Entry, Outcome};
+use model::{
+    audit::{Action, Entry, Outcome},
+    ids::Tenant,
+};
 use tokio::{
     select,
     sync::watch,
@@ -21,7 +24,7 @@ use tonic::{Request, Response, Status};
 
 use super::{
     call::{Deadline, Who},
-    errors::{About, image_reason, of_image, of_sandbox, status},
+    errors::{About, image_reason, of_image, of_sandbox},
     events::Until,
     progress,
 };
@@ -59,9 +62,9 @@ impl ImageService for ImageSurface {
         });
         let wanted = wanted.map_err(|error| refuse(&self.audit, &entry, &error))?;
         let entry = Entry { object: Some(shown(&wanted.reference.to_string())), ..entry };
-        self.audit.note(entry.clone());
         let until = Until { deadline, revoked: who.revoked, phase: self.phase.clone() };
-        let pulling = Pulling::new(images, wanted, until, (self.audit.clone(), entry));
+        let pulling =
+            Pulling::new(images, (who.tenant, wanted), until, (self.audit.clone(), entry));
         let told = stream::unfold(Some(pulling), async |pulling| {
             let mut pulling = pulling?;
             let told = pulling.next().await;
@@ -76,8 +79,9 @@ impl ImageService for ImageSurface {
         &self,
         request: Request<v1::ListImagesRequest>,
     ) -> Answer<v1::ListImagesResponse> {
-        let (sandboxes, ..) = self.take(request)?;
-        let listed = sandboxes.images().list().await.map_err(|error| of_image(&error, "name"))?;
+        let (sandboxes, who, _) = self.take(request)?;
+        let listed =
+            sandboxes.images().list(&who.tenant).await.map_err(|error| of_image(&error, "name"))?;
         let images = listed.into_iter().map(|image| v1::Image {
             id: image.id.to_string(),
             manifest: image.manifest.map(|digest| digest.to_string()).unwrap_or_default(),
@@ -93,13 +97,7 @@ impl ImageService for ImageSurface {
     ) -> Answer<v1::RemoveImageResponse> {
         let (sandboxes, who, v1::RemoveImageRequest { name }) = self.take(request)?;
         let entry = who.entry(Action::ImageRemove);
-        if !who.operates {
-            self.audit.note(denied(&entry, Reason::PermissionDenied));
-            let message = "images are of all who use this server: this takes the role admin in the \
-                           tenant default";
-            return Err(status(Reason::PermissionDenied, message, &[]));
-        }
-        let removed = sandboxes.remove_image(&name).await;
+        let removed = sandboxes.remove_image(&who.tenant, &name).await;
         let removed = removed.map_err(|error| match &error {
             SandboxError::Image(error) => refuse(&self.audit, &entry, error),
             other => {
@@ -158,14 +156,50 @@ struct Pulling {
     /// Nothing is told before.
     from: Instant,
     until: Until,
-    /// Where it is recorded if it comes to nothing, and as what.
-    record: (Audit, Entry),
+    record: PullRecord,
+}
+
+/// The record of a pull, which is written when the pull has ended: with its outcome, or as failed if the caller went
+/// away before.
+struct PullRecord {
+    audit: Audit,
+    entry: Option<Entry>,
+}
+
+impl PullRecord {
+    fn granted(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            self.audit.note(entry);
+        }
+    }
+
+    fn refused(&mut self, error: &ImageError) -> Status {
+        match self.entry.take() {
+            Some(entry) => refuse(&self.audit, &entry, error),
+            None => of_image(error, "name"),
+        }
+    }
+}
+
+impl Drop for PullRecord {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            let reason = Some("the caller went away".to_owned());
+            self.audit.note(Entry { outcome: Outcome::Failed, reason, ..entry });
+        }
+    }
 }
 
 impl Pulling {
-    fn new(images: Images, wanted: Wanted, until: Until, record: (Audit, Entry)) -> Self {
+    fn new(
+        images: Images,
+        (tenant, wanted): (Tenant, Wanted),
+        until: Until,
+        record: (Audit, Entry),
+    ) -> Self {
         let (listener, progress) = watch::channel(Progress::default());
-        let pull = Box::pin(async move { images.pull(wanted, &listener).await });
+        let pull = Box::pin(async move { images.pull(&tenant, wanted, &listener).await });
+        let record = PullRecord { audit: record.0, entry: Some(record.1) };
         Self { pull, progress, from: Instant::now(), until, record }
     }
 
@@ -182,8 +216,11 @@ impl Pulling {
             ended = self.until.reached() => return Err(ended),
             pulled = &mut self.pull => {
                 return match pulled {
-                    Ok(pulled) => Ok(Told::Image(show(&pulled))),
-                    Err(error) => Err(refuse(&self.record.0, &self.record.1, &error)),
+                    Ok(pulled) => {
+                        self.record.granted();
+                        Ok(Told::Image(show(&pulled)))
+                    }
+                    Err(error) => Err(self.record.refused(&error)),
                 };
             }
             () = changed => {}

@@ -2,19 +2,32 @@
 
 use api::{agbox::v1, ringfence::v1::PullProgress};
 use engine::images::Progress;
-use model::units::Timestamp;
+use model::{event::Sequence, units::Timestamp};
 
 use super::to_wire::{phase, time};
 
-/// Shows how far the images of a sandbox have come. Nothing of it is kept, so that it has no place
-/// among the events: its sequence is 0.
-pub(crate) fn event(progress: &Progress, name: &str, at: Timestamp) -> v1::SandboxEvent {
+/// Where in a stream a notice of progress stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The last event before it. Its sequence is repeated: a client that goes on from there misses nothing.
+    pub(crate) after: Sequence,
+    /// How many notices came before it in this stream.
+    pub(crate) number: u64,
+}
+
+/// Shows how far the images of a sandbox have come. Nothing of it is kept, so that it has no sequence of its own.
+pub(crate) fn event(
+    progress: &Progress,
+    name: &str,
+    place: Place,
+    at: Timestamp,
+) -> v1::SandboxEvent {
     let PullProgress { bytes_done, bytes_total, layers_done, layers_total } = sum(progress);
     let reason =
         format!("{bytes_done} of {bytes_total} bytes, {layers_done} of {layers_total} layers");
     v1::SandboxEvent {
-        event_id: format!("{name}-pulling"),
-        sequence: 0,
+        event_id: format!("{name}-{}-pulling-{}", place.after, place.number),
+        sequence: place.after.0,
         sandbox_id: name.to_owned(),
         event_type: v1::EventType::Unspecified.into(),
         occurred_at: Some(time(at)),
@@ -45,11 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_add_up_and_the_event_has_no_sequence() {
+    fn layers_add_up_and_the_event_repeats_the_last_sequence_with_an_id_of_its_own() {
         let layer = |name: &[u8], done, total| (Digest::of(name), Part { done, total });
         let layers = [layer(b"a", 5, 5), layer(b"b", 1, 9), layer(b"c", 0, 0)].into();
-        let shown = event(&Progress { layers }, "box", Timestamp::from_millis(0));
-        assert_eq!(shown.sequence, 0);
+        let (progress, at) = (Progress { layers }, Timestamp::from_millis(0));
+        let place = Place { after: Sequence(2), number: 7 };
+        let shown = event(&progress, "box", place, at);
+        assert_eq!((shown.sequence, shown.event_id.as_str()), (2, "box-2-pulling-7"));
         let Some(v1::sandbox_event::Details::SandboxPhase(phase)) = shown.details else {
             panic!("{shown:?}");
         };

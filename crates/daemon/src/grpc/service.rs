@@ -16,7 +16,7 @@ use engine::{
 use model::{
     audit::{Action, Entry, Outcome},
     ids::{ExecId, Tenant},
-    life::{EndCause, Standing},
+    life::EndCause,
     sandbox::{Sandbox, WhenStopped},
 };
 use store::sandboxes::{ExecAt, Filter, PAGE, Phases};
@@ -32,7 +32,7 @@ use super::{
     images::ImageSurface,
     spec, to_wire,
 };
-use crate::{audit::Audit, auth::Keyring, serve::Phase};
+use crate::{audit::Audit, auth::Keyring, http::request, serve::Phase};
 
 /// Changes that are under way at once.
 const MAX_CHANGES: usize = 1024;
@@ -60,7 +60,8 @@ impl SandboxService for Surface {
 
     async fn ping(&self, _: Request<v1::PingRequest>) -> Answer<v1::PingResponse> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Ok(Response::new(v1::PingResponse { version, daemon: "ringfence".to_owned() }))
+        // Clients of agbox look for the name of its own daemon.
+        Ok(Response::new(v1::PingResponse { version, daemon: "agboxd".to_owned() }))
     }
 
     async fn create_sandbox(
@@ -68,6 +69,10 @@ impl SandboxService for Surface {
         request: Request<v1::CreateSandboxRequest>,
     ) -> Answer<v1::CreateSandboxResponse> {
         let (sandboxes, who, request) = self.take(request)?;
+        if from_wire::is_given_by_server(&request.sandbox_id) {
+            // Whether one has it is not said: it may be another tenant's.
+            return Err(of_sandbox(&SandboxError::AlreadyExists, &request.sandbox_id, About::Life));
+        }
         let alias = from_wire::alias(&request.sandbox_id)?;
         let spec = spec::read(request.create_spec, &request.config_yaml, &who.origin)?;
         let entry = who.entry(Action::SandboxCreate);
@@ -80,6 +85,7 @@ impl SandboxService for Surface {
         self.note_refusal(entry, &sandbox);
         let sandbox =
             sandbox.map_err(|error| of_sandbox(&error, &request.sandbox_id, About::Life))?;
+        request::mark_recorded();
         let sandbox = Some(to_wire::handle(&sandbox));
         Ok(Response::new(v1::CreateSandboxResponse { sandbox }))
     }
@@ -121,12 +127,9 @@ impl SandboxService for Surface {
         let resumed = async move { sandboxes.resume(&who.tenant, &name).await };
         let taken = self.carry_out(resumed).await?;
         self.note_taken(entry, &taken);
-        match taken.map_err(|error| of_sandbox(&error, &sandbox_id, About::Life))? {
-            Taken::Accepted => Ok(accepted()),
-            Taken::AlreadySo => {
-                Err(invalid_state("only a STOPPED sandbox is resumed", &sandbox_id))
-            }
-        }
+        // One that runs already is what was asked for.
+        taken.map_err(|error| of_sandbox(&error, &sandbox_id, About::Life))?;
+        Ok(accepted())
     }
 
     async fn stop_sandbox(
@@ -136,18 +139,12 @@ impl SandboxService for Surface {
         let (sandboxes, who, v1::StopSandboxRequest { sandbox_id }) = self.take(request)?;
         let name = known_name(&sandbox_id)?.to_owned();
         let entry = about(&sandboxes, &who, Action::SandboxStop, &name).await;
-        let (stopping, tenant) = (sandboxes.clone(), who.tenant.clone());
-        let stopped = async move { stopping.stop(&tenant, &name).await };
+        let stopped = async move { sandboxes.stop(&who.tenant, &name).await };
         let taken = self.carry_out(stopped).await?;
         self.note_taken(entry, &taken);
-        match taken.map_err(|error| of_sandbox(&error, &sandbox_id, About::Life))? {
-            Taken::Accepted => Ok(accepted()),
-            // One that is being stopped is READY until it has.
-            Taken::AlreadySo => match find(&sandboxes, &who.tenant, &sandbox_id).await? {
-                stopping if stopping.life.phase.standing() == Standing::Ready => Ok(accepted()),
-                _ => Err(invalid_state("only a READY sandbox is stopped", &sandbox_id)),
-            },
-        }
+        // One that is stopped already is what was asked for.
+        taken.map_err(|error| of_sandbox(&error, &sandbox_id, About::Life))?;
+        Ok(accepted())
     }
 
     async fn delete_sandbox(
@@ -179,13 +176,22 @@ impl SandboxService for Surface {
         let (tenant, who_deletes) = (who.tenant.clone(), who);
         let filter = Filter { tenant, labels, phases, after: None, limit: PAGE };
         let chosen = list(&sandboxes, filter).await?;
-        for sandbox in &chosen {
-            let entry = who_deletes.entry(Action::SandboxDelete);
-            self.audit.note(Entry { sandbox: Some(sandbox.id.to_string()), ..entry });
-        }
+        let entry = who_deletes.entry(Action::SandboxDelete);
         let deleted = self.carry_out(delete_all(sandboxes, chosen)).await?;
-        let mut deleted_sandbox_ids =
-            deleted.map_err(|error| of_sandbox(&error, "", About::Life))?;
+        let mut deleted_sandbox_ids = Vec::new();
+        let mut failure = None;
+        for (sandbox, taken) in deleted {
+            let about_it = Entry { sandbox: Some(sandbox.id.to_string()), ..entry.clone() };
+            self.note_taken(about_it, &taken);
+            match taken {
+                Ok(Taken::Accepted) => deleted_sandbox_ids.push(to_wire::sandbox_id(&sandbox)),
+                Ok(Taken::AlreadySo) | Err(SandboxError::NotFound) => {}
+                Err(error) => failure = Some(error),
+            }
+        }
+        if let Some(error) = failure {
+            return Err(of_sandbox(&error, "", About::Life));
+        }
         deleted_sandbox_ids.sort();
         let deleted_count = u32::try_from(deleted_sandbox_ids.len()).unwrap_or(u32::MAX);
         fitting(v1::DeleteSandboxesResponse { deleted_sandbox_ids, deleted_count })
@@ -264,10 +270,12 @@ impl SandboxService for Surface {
     ) -> Answer<v1::ListActiveExecsResponse> {
         let (sandboxes, who, request) = self.take(request)?;
         let name = request.sandbox_id.as_deref();
-        name.map(known_name).transpose()?;
-        let running = sandboxes.running_execs(&who.tenant, name).await;
-        let running =
-            running.map_err(|error| of_sandbox(&error, name.unwrap_or_default(), About::Life))?;
+        let running = match sandboxes.running_execs(&who.tenant, name).await {
+            // Nothing runs in what is not there.
+            Err(SandboxError::NotFound) => Vec::new(),
+            running => running
+                .map_err(|error| of_sandbox(&error, name.unwrap_or_default(), About::Life))?,
+        };
         let execs = show_execs(&sandboxes, &who.tenant, running).await?;
         fitting(v1::ListActiveExecsResponse { execs })
     }
@@ -296,6 +304,10 @@ impl Surface {
         if let Err(error) = answer {
             self.audit.note(refused(entry, error));
         }
+    }
+
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.audit
     }
 
     /// Returns what answers whether calls can be made.
@@ -351,7 +363,9 @@ fn refused(entry: Entry, error: &SandboxError) -> Entry {
     };
     let reason = match error {
         // These may repeat what was asked for.
-        SandboxError::Invalid(_) | SandboxError::Image(_) => "not possible as asked".to_owned(),
+        SandboxError::Invalid(_) | SandboxError::Field { .. } | SandboxError::Image(_) => {
+            "not possible as asked".to_owned()
+        }
         error => error.to_string(),
     };
     Entry { outcome, reason: Some(reason), ..entry }
@@ -359,10 +373,6 @@ fn refused(entry: Entry, error: &SandboxError) -> Entry {
 
 fn accepted() -> Response<v1::AcceptedResponse> {
     Response::new(v1::AcceptedResponse { accepted: true })
-}
-
-fn invalid_state(message: &str, sandbox: &str) -> Status {
-    status(Reason::SandboxInvalidState, message, &[("sandbox_id", sandbox)])
 }
 
 /// No sandbox has a name that cannot be one, and not every store can be asked for it.
@@ -420,17 +430,18 @@ fn fitting<T: prost::Message>(answer: T) -> Answer<T> {
 async fn delete_all(
     sandboxes: Sandboxes,
     chosen: Vec<Sandbox>,
-) -> Result<Vec<String>, SandboxError> {
+) -> Vec<(Sandbox, Result<Taken, SandboxError>)> {
     let mut deleted = Vec::new();
     for sandbox in chosen {
         let cause = EndCause::Requested;
-        match sandboxes.delete(&sandbox.tenant, sandbox.id.as_str(), cause).await {
-            Ok(Taken::Accepted) => deleted.push(to_wire::sandbox_id(&sandbox)),
-            Ok(Taken::AlreadySo) | Err(SandboxError::NotFound) => {}
-            Err(error) => return Err(error),
+        let taken = sandboxes.delete(&sandbox.tenant, sandbox.id.as_str(), cause).await;
+        let is_last = matches!(&taken, Err(error) if !matches!(error, SandboxError::NotFound));
+        deleted.push((sandbox, taken));
+        if is_last {
+            break;
         }
     }
-    Ok(deleted)
+    deleted
 }
 
 /// Shows commands under the names that their sandboxes have here.

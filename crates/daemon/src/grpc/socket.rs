@@ -26,6 +26,9 @@ use rustix::{
 /// Where clients look for it, below their runtime directory.
 pub const BELOW_RUNTIME_DIRECTORY: &str = "agbox/agboxd.sock";
 
+/// Where the socket of the system's server is: the one that root starts without a runtime directory.
+pub const OF_THE_SYSTEM: &str = "/run/ringfence/agbox/agboxd.sock";
+
 /// An open socket. The lock is held for as long as any process has it.
 #[derive(Debug)]
 pub struct Socket {

@@ -250,6 +250,7 @@ fn resources(prefix: &str, cpu: &str, memory: &str, disk: &str) -> Result<Resour
         millicores,
         memory: size("memory_limit", memory)?.map(ByteSize::bytes),
         disk: size("disk_limit", disk)?.map(ByteSize::bytes),
+        processes: None,
     })
 }
 

@@ -6,7 +6,7 @@ use model::{
     exec::{Exec, ExecEnd, ExecState, Loss},
     execution::Exit,
     ids::ExecId,
-    life::{EndCause, Failure, FailureCause, Phase, Standing, SuspendReason},
+    life::{EndCause, Failure, FailureCause, Phase, Standing},
     sandbox::Sandbox,
     spec::{Companion, Healthcheck, Resources},
     units::Timestamp,
@@ -58,7 +58,7 @@ pub(crate) fn time(time: Timestamp) -> prost_types::Timestamp {
 }
 
 fn companion(companion: &Companion) -> v1::CompanionContainerSpec {
-    let Resources { millicores, memory, disk } = companion.resources;
+    let Resources { millicores, memory, disk, processes: _ } = companion.resources;
     let bytes = |size: Option<model::units::ByteSize>| {
         size.map_or_else(String::new, |size| size.as_bytes().to_string())
     };
@@ -129,7 +129,7 @@ fn outcome(end: &ExecEnd) -> Outcome {
             failed(128_i32.saturating_add(*signal), "EXEC_RUN_FAILED", error)
         }
         // The code is the command's own; that its output is not whole is told beside it.
-        ExecEnd::ExitedCut { exit, lost } => {
+        ExecEnd::ExitedCut { exit, lost, .. } => {
             let told = outcome(&ExecEnd::Exited(*exit));
             let error = format!(
                 "{lost} bytes of its output could not be kept: the disk was full or broken"
@@ -143,16 +143,18 @@ fn outcome(end: &ExecEnd) -> Outcome {
             error_code: "",
             error: String::new(),
         },
-        ExecEnd::NotStarted { message } => {
-            failed(0, "EXEC_RUN_FAILED", format!("the command could not be started: {message}"))
-        }
+        ExecEnd::NotStarted { message, exit_code } => failed(
+            exit_code.unwrap_or(0),
+            "EXEC_RUN_FAILED",
+            format!("the command could not be started: {message}"),
+        ),
         ExecEnd::Lost(loss) => {
             let (code, what) = match loss {
                 Loss::SandboxFailed => ("SANDBOX_FAILED", "the sandbox failed"),
                 Loss::SandboxStopped => ("SANDBOX_STOPPED", "the sandbox was stopped"),
                 Loss::SandboxDeleted => ("SANDBOX_DELETED", "the sandbox was deleted"),
                 Loss::SupervisorLost => ("SUPERVISOR_LOST", "its supervisor was lost"),
-                Loss::HostRebooted => ("HOST_REBOOTED", "the machine was started anew"),
+                Loss::HostRebooted => ("HOST_REBOOTED", "the machine was restarted"),
             };
             failed(0, code, format!("how the command ended cannot be known: {what}"))
         }
@@ -240,17 +242,15 @@ fn kind(kind: &EventKind) -> (v1::EventType, Details) {
         EventKind::Ready => (Type::SandboxReady, phase("", String::new())),
         EventKind::Failed(failure) => (Type::SandboxFailed, failed(failure)),
         EventKind::StopRequested(reason) => {
-            (Type::SandboxStopRequested, phase("", suspend_reason(*reason)))
+            (Type::SandboxStopRequested, phase("", reason.name().to_owned()))
         }
-        EventKind::Stopped(reason) => (Type::SandboxStopped, phase("", suspend_reason(*reason))),
+        EventKind::Stopped(reason) => (Type::SandboxStopped, phase("", reason.name().to_owned())),
         EventKind::DeleteRequested(cause) => {
             (Type::SandboxDeleteRequested, phase("", end_reason(cause)))
         }
         EventKind::Deleted(cause) => (Type::SandboxDeleted, phase("", end_reason(cause))),
         // The list of the contract has no number for these.
-        EventKind::BecameIdle => (Type::Unspecified, phase("idle", String::new())),
-        EventKind::BecameActive => (Type::Unspecified, phase("active", String::new())),
-        EventKind::Frozen(reason) => (Type::Unspecified, phase("frozen", suspend_reason(*reason))),
+        EventKind::Frozen(reason) => (Type::Unspecified, phase("frozen", reason.name().to_owned())),
         EventKind::Thawed => (Type::Unspecified, phase("thawed", String::new())),
         EventKind::EndsSoon { cause, seconds } => {
             let reason = format!("{} in {seconds} s", end_reason(cause));
@@ -260,7 +260,7 @@ fn kind(kind: &EventKind) -> (v1::EventType, Details) {
             let names: Vec<&str> = settings.iter().map(|setting| setting.name()).collect();
             (Type::Unspecified, phase("adjusted", names.join(" ")))
         }
-        EventKind::ExecStarted { exec, shell: _ } => (Type::ExecStarted, started(exec)),
+        EventKind::ExecStarted { exec, .. } => (Type::ExecStarted, started(exec)),
         EventKind::ExecEnded { exec, end } => {
             let Outcome { event, state, exit_code, error_code, error } = outcome(end);
             let details = v1::ExecEventDetails {
@@ -293,7 +293,7 @@ fn failed(failure: &Failure) -> Details {
         phase: String::new(),
         error_code: failure_code(failure.cause).to_owned(),
         error_message: failure.message.clone(),
-        reason: failure_cause(failure.cause).to_owned(),
+        reason: failure.cause.name().to_owned(),
     })
 }
 
@@ -313,16 +313,6 @@ fn of_companion(name: &str, error_code: &str, error_message: String) -> Details 
     })
 }
 
-fn suspend_reason(reason: SuspendReason) -> String {
-    match reason {
-        SuspendReason::Requested => "stop_requested",
-        SuspendReason::Idle => "idle_ttl",
-        SuspendReason::Released => "released",
-        SuspendReason::ProviderStopped => "provider_stopped",
-    }
-    .to_owned()
-}
-
 fn end_reason(cause: &EndCause) -> String {
     match cause {
         EndCause::Requested | EndCause::DeletedBy { .. } => "delete_requested",
@@ -340,35 +330,11 @@ fn failure_code(cause: FailureCause) -> &'static str {
         FailureCause::CreateFailed | FailureCause::ImageFailed | FailureCause::DiskFull => {
             "SANDBOX_CREATE_FAILED"
         }
-        FailureCause::CreateInterrupted | FailureCause::ResumeInterrupted => "INTERRUPTED_PENDING",
         FailureCause::ResumeFailed => "SANDBOX_RESUME_FAILED",
-        FailureCause::StopFailed => "SANDBOX_STOP_FAILED",
         FailureCause::MainProcessCrashed => "CONTAINER_CRASHLOOP",
-        FailureCause::OutOfMemory => "CONTAINER_OOM",
-        FailureCause::SandboxLost
-        | FailureCause::SupervisorLost
-        | FailureCause::HostRebooted
-        | FailureCause::NodeLost
-        | FailureCause::ProviderLost => "CONTAINER_NOT_RUNNING",
-    }
-}
-
-fn failure_cause(cause: FailureCause) -> &'static str {
-    match cause {
-        FailureCause::CreateFailed => "create_failed",
-        FailureCause::ImageFailed => "image_failed",
-        FailureCause::CreateInterrupted => "create_interrupted",
-        FailureCause::ResumeFailed => "resume_failed",
-        FailureCause::ResumeInterrupted => "resume_interrupted",
-        FailureCause::StopFailed => "stop_failed",
-        FailureCause::MainProcessCrashed => "main_process_crashed",
-        FailureCause::OutOfMemory => "out_of_memory",
-        FailureCause::SandboxLost => "sandbox_lost",
-        FailureCause::SupervisorLost => "supervisor_lost",
-        FailureCause::HostRebooted => "host_rebooted",
-        FailureCause::NodeLost => "node_lost",
-        FailureCause::DiskFull => "disk_full",
-        FailureCause::ProviderLost => "provider_lost",
+        FailureCause::SupervisorLost | FailureCause::HostRebooted | FailureCause::ProviderLost => {
+            "CONTAINER_NOT_RUNNING"
+        }
     }
 }
 

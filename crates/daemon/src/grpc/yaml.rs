@@ -26,7 +26,8 @@ pub(crate) fn read(bytes: &[u8]) -> Result<v1::CreateSpec, Invalid> {
 fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            max_documents: 1,
+            // One more than there may be: the second is refused as such, and not as too much.
+            max_documents: 2,
             max_depth: 16,
             flow_nesting_limit: 16,
             max_nodes: 100_000,

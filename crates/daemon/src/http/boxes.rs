@@ -38,6 +38,7 @@ use tokio::time::timeout;
 use super::{
     App,
     problem::{ApiError, Path},
+    request,
     routes::Routes,
     strict::MaybeObject,
 };
@@ -141,8 +142,11 @@ fn not_made(error: SandboxError) -> ApiError {
                 ApiError::new(ErrorCode::InvalidRequest, other.to_string()).with_kind("ImagePull")
             }
         },
-        SandboxError::Invalid(message) => {
+        SandboxError::Invalid(message) | SandboxError::Field { message, .. } => {
             ApiError::new(ErrorCode::InvalidRequest, message).with_kind("SandboxConfig")
+        }
+        SandboxError::Resource(refusal) => {
+            ApiError::new(ErrorCode::InvalidRequest, refusal.to_string()).with_kind("SandboxConfig")
         }
         SandboxError::Snapshot(refusal) => {
             ApiError::new(ErrorCode::InvalidRequest, refusal.to_string()).with_kind("SandboxConfig")
@@ -165,10 +169,12 @@ async fn create(
     let terms = Terms { entry: entry.clone(), quotas: caller.quotas() };
     let creating = async {
         let spec = mine.sandboxes.made_from(&mine.tenant, &from, spec).await?;
+        let spec = mine.sandboxes.as_root_by_default(spec);
         mine.sandboxes.create_recorded(&mine.tenant, Some(name), spec, terms).await
     };
     let created = creating.await.map_err(not_made);
     let created = app.audit.refusal(&entry, created)?;
+    request::mark_recorded();
     if asked.wait_for_ready == Some(false) {
         return Ok((StatusCode::CREATED, mine.shown(&created, &app)));
     }

@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     audit,
-    auth::Caller,
+    auth::{self, Caller, KeyRefusal},
     dataplane::{access::Access, refusal::Refusal, shape::Shape},
     from_wire,
     openapi::{Doc, Opens, Tag},
@@ -119,12 +119,14 @@ async fn look(
     headers: HeaderMap,
     form: Form,
 ) -> Result<Private<Introspection>, Refused> {
-    let caller = app.keyring.caller(&headers).map_err(Refused::client)?;
+    let caller = app.keyring.authenticate(&app.audit, auth::credential(&headers))?;
     if !caller.may_act_for_others() {
         let message = "this takes a key with the role admin or broker";
         return Err(Refused::new("access_denied", message).with_status(StatusCode::FORBIDDEN));
     }
-    Ok(private(introspect(&app, &caller, form.required("token")?).await?))
+    let told = introspect(&app, &caller, form.required("token")?).await?;
+    app.audit.note(audit::by(&caller, Action::TokenIntrospect));
+    Ok(private(told))
 }
 
 /// Ends a token for whoever has it, with all that were made of it. What is no token, or none any more,
@@ -133,16 +135,17 @@ async fn revoke(State(app): State<App>, form: Form) -> Result<StatusCode, Refuse
     let token = form.required("token")?;
     let Some(plane) = app.plane() else { return Ok(StatusCode::OK) };
     if !tokens::is_token(token) {
-        return match app.keyring.holder(token) {
-            // Whoever believes that this has ended a key is wrong.
+        return match app.keyring.authenticate(&app.audit, Ok(token)) {
+            Err(refusal @ KeyRefusal::TooFast(_)) => Err(refusal.into()),
+            // Revocation of a key by this route would look as if it had worked.
             Ok(_) => Err(Refused::new(
                 "unsupported_token_type",
                 "API keys are revoked by `ringfence key revoke` or DELETE /v1/admin/keys/ID",
             )),
-            Err(_) => Ok(StatusCode::OK),
+            Err(KeyRefusal::Invalid(_)) => Ok(StatusCode::OK),
         };
     }
-    match plane.genuine(token).await {
+    match plane.presented(token).await {
         // A row for what has ended would change nothing.
         Ok(held) if held.is_revoked() || held.is_over() => Ok(StatusCode::OK),
         Ok(held) => {
@@ -157,7 +160,9 @@ async fn revoke(State(app): State<App>, form: Form) -> Result<StatusCode, Refuse
             });
             Ok(StatusCode::OK)
         }
-        Err(Refusal::Unclear(error)) => Err(ApiError::from(error).into()),
+        Err(refusal @ (Refusal::Unclear(_) | Refusal::TooFast(_))) => {
+            Err(ApiError::from(refusal).into())
+        }
         Err(_) => Ok(StatusCode::OK),
     }
 }
@@ -221,13 +226,18 @@ impl<'a> Exchange<'a> {
                 let plane = app.plane().ok_or_else(no_target)?;
                 match plane.own(self.credential).await {
                     Ok(access) => Ok(Subject::Token(access)),
-                    Err(Refusal::Unclear(error)) => Err(ApiError::from(error).into()),
+                    Err(refusal @ (Refusal::Unclear(_) | Refusal::TooFast(_))) => {
+                        Err(ApiError::from(refusal).into())
+                    }
                     Err(_) => Err(not_good()),
                 }
             }
             ACCESS_TOKEN | API_KEY => {
-                let caller = app.keyring.holder(self.credential);
-                caller.map(Subject::Key).map_err(|_reason| not_good())
+                match app.keyring.authenticate(&app.audit, Ok(self.credential)) {
+                    Ok(caller) => Ok(Subject::Key(caller)),
+                    Err(KeyRefusal::Invalid(_)) => Err(not_good()),
+                    Err(refusal @ KeyRefusal::TooFast(_)) => Err(refusal.into()),
+                }
             }
             _ => Err(Refused::invalid(format!(
                 "subject_token_type is {ACCESS_TOKEN}, {JWT} or {API_KEY}"
@@ -297,20 +307,18 @@ pub(super) struct Refused {
     status: StatusCode,
     error: &'static str,
     description: Cow<'static, str>,
+    /// How long to wait, if that is known.
+    retry_after: Option<HeaderValue>,
 }
 
 impl Refused {
     fn new(error: &'static str, description: impl Into<Cow<'static, str>>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, error, description: description.into() }
+        let (status, description) = (StatusCode::BAD_REQUEST, description.into());
+        Self { status, error, description, retry_after: None }
     }
 
     pub(super) fn invalid(description: impl Into<Cow<'static, str>>) -> Self {
         Self::new("invalid_request", description)
-    }
-
-    /// Nobody knows who asks.
-    fn client(description: &'static str) -> Self {
-        Self::new("invalid_client", description).with_status(StatusCode::UNAUTHORIZED)
     }
 
     fn with_status(self, status: StatusCode) -> Self {
@@ -332,7 +340,8 @@ impl IntoResponse for Refused {
         }
         let passing = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS];
         if passing.contains(&self.status) {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            let shortest = HeaderValue::from_static("1");
+            headers.insert(RETRY_AFTER, self.retry_after.unwrap_or(shortest));
         }
         response
     }
@@ -354,7 +363,14 @@ pub(crate) fn told(code: ErrorCode) -> (&'static str, StatusCode) {
 impl From<ApiError> for Refused {
     fn from(error: ApiError) -> Self {
         let (name, status) = told(error.code());
-        Self::new(name, error.message().to_owned()).with_status(status)
+        let retry_after = error.header(&RETRY_AFTER).cloned();
+        Self { retry_after, ..Self::new(name, error.message().to_owned()).with_status(status) }
+    }
+}
+
+impl From<KeyRefusal> for Refused {
+    fn from(refusal: KeyRefusal) -> Self {
+        ApiError::from(refusal).into()
     }
 }
 

@@ -11,11 +11,12 @@ use axum::{
     extract::{self, FromRequest, FromRequestParts, Request},
     http::{
         HeaderName, HeaderValue, StatusCode,
-        header::{RETRY_AFTER, WWW_AUTHENTICATE},
+        header::{CONNECTION, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE},
         request::Parts,
     },
     response::{IntoResponse, Response},
 };
+use model::text::NameError;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use store::StoreError;
@@ -62,6 +63,10 @@ impl ApiError {
 
     pub(crate) fn message(&self) -> &str {
         &self.message
+    }
+
+    pub(crate) fn header(&self, name: &HeaderName) -> Option<&HeaderValue> {
+        self.header.as_deref().filter(|(own, _)| own == name).map(|(_, value)| value)
     }
 
     pub(crate) fn binding(&self) -> Option<&Coordinates> {
@@ -131,6 +136,11 @@ impl IntoResponse for ApiError {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // RFC 9110, 15.5.22: it names the protocol that is needed.
+        if status == StatusCode::UPGRADE_REQUIRED {
+            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+            headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        }
         let passing =
             [StatusCode::SERVICE_UNAVAILABLE, StatusCode::LOCKED, StatusCode::TOO_MANY_REQUESTS];
         if passing.contains(&status) || self.code == ErrorCode::IdempotencyInFlight {
@@ -158,10 +168,16 @@ impl From<StoreError> for ApiError {
     }
 }
 
+impl From<NameError> for ApiError {
+    fn from(error: NameError) -> Self {
+        Self::new(ErrorCode::InvalidRequest, error.to_string())
+    }
+}
+
 impl From<KeyError> for ApiError {
     fn from(error: KeyError) -> Self {
         match error {
-            KeyError::Name | KeyError::Role => {
+            KeyError::Name(_) | KeyError::Role => {
                 Self::new(ErrorCode::InvalidRequest, error.to_string())
             }
             KeyError::NoSuchKey => Self::new(ErrorCode::NotFound, error.to_string()),

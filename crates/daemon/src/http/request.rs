@@ -1,5 +1,7 @@
 //! Which request is being answered: its id is in the answer, the log and the audit log.
 
+use std::cell::{Cell, RefCell};
+
 use api::errors::ErrorCode;
 use axum::{
     extract::{MatchedPath, Request, State},
@@ -8,24 +10,95 @@ use axum::{
     response::Response,
 };
 
-use super::{App, hosts, problem::ApiError};
-use crate::{guesses, keys::random_hex, serve::Fault};
+use model::audit::{Action, Entry, Outcome};
+
+use super::{
+    App, hosts,
+    problem::{ApiError, Told},
+};
+use crate::{audit::Audit, guesses, keys::random_hex, serve::Fault};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 tokio::task_local! {
-    static REQUEST: String;
+    static REQUEST: Context;
+}
+
+/// What is known of the request that is being answered.
+struct Context {
+    id: String,
+    /// The credential that was accepted, as the audit log names it.
+    subject: RefCell<Option<Box<Entry>>>,
+    is_recorded: Cell<bool>,
+}
+
+impl Context {
+    fn new(id: String) -> Self {
+        Self { id, subject: RefCell::default(), is_recorded: Cell::new(false) }
+    }
+}
+
+/// Notes which credential the request was accepted for.
+pub(crate) fn identify(subject: Entry) {
+    // Work outside of a request has no context.
+    let _ = REQUEST.try_with(|request| request.subject.replace(Some(Box::new(subject))));
+}
+
+/// Notes that the audit log has a record of this request.
+pub(crate) fn mark_recorded() {
+    let _ = REQUEST.try_with(|request| request.is_recorded.set(true));
+}
+
+/// Answers a request under an id of its own. If the handler leaves no record of it, and it is `to_record`, it is
+/// recorded here with its outcome: no handler can leave that out. Returns the id as well.
+pub(crate) async fn recorded<T>(
+    audit: &Audit,
+    to_record: Option<&str>,
+    work: impl Future<Output = T>,
+    outcome: impl FnOnce(&T) -> (Outcome, Option<String>),
+) -> (T, String) {
+    let id = new_id();
+    let work = async {
+        let answer = work.await;
+        let subject = REQUEST.with(|request| request.subject.take());
+        let is_recorded = REQUEST.with(|request| request.is_recorded.get());
+        if let (Some(route), Some(subject), false) = (to_record, subject, is_recorded) {
+            let (outcome, reason) = outcome(&answer);
+            let (action, object) = (Action::Access, Some(route.to_owned()));
+            audit.note(Entry { action, outcome, object, reason, ..*subject });
+        }
+        answer
+    };
+    (REQUEST.scope(Context::new(id.clone()), work).await, id)
 }
 
 /// Gives a request its id. What a client sends as one is not taken: it could stand for another
 /// request, or for more than an id (H22).
 pub(super) async fn number(State(app): State<App>, request: Request, next: Next) -> Response {
-    let id = new_id();
-    let mut answer = REQUEST.scope(id.clone(), answer(&app, request, next)).await;
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let path = path.as_ref().map_or("", MatchedPath::as_str).to_owned();
+    let to_record = !request.method().is_safe() || path.starts_with("/dp/");
+    let (mut answer, id) = recorded(
+        &app.audit,
+        to_record.then_some(path.as_str()),
+        answer(&app, request, next),
+        outcome,
+    )
+    .await;
     if let Ok(value) = HeaderValue::try_from(id) {
         answer.headers_mut().insert(X_REQUEST_ID, value);
     }
     answer
+}
+
+fn outcome(answer: &Response) -> (Outcome, Option<String>) {
+    let outcome = match answer.status().as_u16() {
+        ..400 => Outcome::Granted,
+        400..500 => Outcome::Denied,
+        500.. => Outcome::Failed,
+    };
+    let told = answer.extensions().get::<Told>();
+    (outcome, told.map(|told| told.code.wire_name().to_owned()))
 }
 
 /// Answers a request, unless its head is none or it is of somebody who shows too much that is wrong.
@@ -65,7 +138,7 @@ impl From<Fault> for ApiError {
 /// Does something as a part of the request of this id, in another task than its own.
 pub(crate) async fn within<F: Future>(id: Option<String>, work: F) -> F::Output {
     match id {
-        Some(id) => REQUEST.scope(id, work).await,
+        Some(id) => REQUEST.scope(Context::new(id), work).await,
         None => work.await,
     }
 }
@@ -76,7 +149,7 @@ fn new_id() -> String {
 
 /// Returns the id of the request that is being answered. Tasks that outlive it have none.
 pub(crate) fn id() -> Option<String> {
-    REQUEST.try_with(Clone::clone).ok()
+    REQUEST.try_with(|request| request.id.clone()).ok()
 }
 
 /// Returns the id of the request that is being answered, or a new one.

@@ -28,7 +28,7 @@ use model::{
     audit::{Action, Entry},
     capability::Asked,
     ids::Tenant,
-    policy::Policy,
+    policy::{Policy, TtlError},
     reach::Reach,
     scope::Scope,
     session::{Refusal, Session, SessionEnd},
@@ -38,6 +38,7 @@ use model::{
 use super::{
     App,
     problem::{ApiError, Path},
+    request,
     routes::Routes,
     strict::{MaybeObject, Object},
 };
@@ -258,6 +259,8 @@ impl Desk {
         let acquired = self.sessions.acquire_with(acquire, give).await;
         let acquired = acquired.map_err(|error| names.refuse(error));
         let (acquired, minted) = self.audit.refusal(&entry, acquired)?;
+        // A new session has its record in the transaction that begins it.
+        request::mark_recorded();
         Ok((acquired, minted?))
     }
 
@@ -279,7 +282,9 @@ impl Desk {
     pub(super) async fn keep(&self, which: &Which, names: Names) -> Result<Heartbeat, ApiError> {
         self.reach(which, names).await?;
         let shown = self.sessions.heartbeat(&self.tenant, which).await;
-        Ok(to_wire::heartbeat(&shown.map_err(|error| names.refuse(error))?))
+        let shown = shown.map_err(|error| names.refuse(error))?;
+        self.audit.note(self.entry(Action::SessionHeartbeat, &shown.session));
+        Ok(to_wire::heartbeat(&shown))
     }
 
     /// Ends the session of a scope, with its sandbox.
@@ -287,6 +292,7 @@ impl Desk {
         let entry = self.ending(&scope);
         let which = Which::Scope(scope);
         self.reach(&which, Names::Session).await?;
+        let entry = self.about_last(&which, entry).await;
         match self.sessions.destroy(&self.tenant, &which, SessionEnd::Destroyed).await {
             Err(SessionError::Refused(Refusal::NotFound)) => Ok(Destroyed::Nothing),
             destroyed => {
@@ -308,16 +314,35 @@ impl Desk {
         Entry { scope: Some(scope.to_string()), ..entry }
     }
 
+    /// Adds to an entry which session and sandbox it is about.
+    async fn about_last(&self, which: &Which, entry: Entry) -> Entry {
+        match self.sessions.find(&self.tenant, which).await {
+            Ok(Some(session)) => about(&session, entry),
+            Ok(None) | Err(_) => entry,
+        }
+    }
+
     /// Ends a session. Its sandbox is kept for a while.
     pub(super) async fn release(&self, id: String) -> Result<(), ApiError> {
         let which = from_wire::which(&id, Names::Session)?;
         self.reach(&which, Names::Session).await?;
+        let entry = Entry { session: Some(id), ..audit::by(&self.caller, Action::SessionRelease) };
+        let entry = self.about_last(&which, entry).await;
         let released = self.sessions.release(&self.tenant, &which).await;
         let released = released.map_err(|error| Names::Session.refuse(error));
-        let entry = Entry { session: Some(id), ..audit::by(&self.caller, Action::SessionRelease) };
         self.audit.refusal(&entry, released)?;
         self.audit.note(entry);
         Ok(())
+    }
+
+    /// Returns how long tokens of sessions are valid.
+    pub(super) fn session_lifetime(&self) -> Lifetime {
+        self.caller.policy().session_ttl
+    }
+
+    /// Decides how long a token of a thread is valid.
+    pub(super) fn thread_lifetime(&self, asked: Option<u64>) -> Result<Lifetime, TtlError> {
+        self.caller.policy().lifetime(asked)
     }
 
     /// Gives out the next token: what the one is that is shown, which then ends soon, or else what the caller may
@@ -326,8 +351,8 @@ impl Desk {
         &self,
         shown: &Shown,
         proof: Option<Proof>,
+        lifetime: Lifetime,
     ) -> Result<Minted, ApiError> {
-        let lifetime = self.caller.policy().lifetime(None)?;
         let Some(proof) = proof else {
             let actor = self.acting(None)?;
             let terms = Terms { actor, asked: None, reach: Reach::Everywhere, lifetime };
@@ -396,7 +421,7 @@ async fn show(
 ) -> Result<Json<SessionAnswer>, ApiError> {
     let desk = Desk::of(&app, caller)?;
     let shown = desk.find(&id, Names::Session).await?;
-    let minted = desk.renew(&shown, None).await?;
+    let minted = desk.renew(&shown, None, desk.session_lifetime()).await?;
     let hint = engine::sessions::Hint::Fine;
     Ok(Json(to_wire::session(&shown, &minted, hint, &app.base_url)))
 }
@@ -410,7 +435,7 @@ async fn refresh(
     let desk = Desk::of(&app, caller)?;
     let proof = from_wire::proof(&mut body)?;
     let shown = desk.find(&id, Names::Session).await?;
-    let minted = desk.renew(&shown, proof).await?;
+    let minted = desk.renew(&shown, proof, desk.session_lifetime()).await?;
     Ok(Json(to_wire::refreshed(&minted)))
 }
 
@@ -423,7 +448,7 @@ async fn refresh_token(
     let desk = Desk::of(&app, caller)?;
     let proof = from_wire::proof(&mut body)?;
     let shown = desk.find(&id, Names::Binding).await?;
-    let minted = desk.renew(&shown, proof).await?;
+    let minted = desk.renew(&shown, proof, desk.session_lifetime()).await?;
     Ok(Json(to_wire::refreshed_token(&minted)))
 }
 
@@ -455,7 +480,11 @@ async fn kill(
     let killed = desk.sessions.kill(&desk.tenant, &name).await;
     let killed = killed.map_err(|error| Names::Session.refuse(error));
     let entry = Entry { sandbox: Some(name), ..audit::by(&desk.caller, Action::SandboxKill) };
-    let sandbox = desk.audit.refusal(&entry, killed)?;
-    desk.audit.note(Entry { sandbox: Some(sandbox.to_string()), ..entry });
+    let (sandbox, session) = desk.audit.refusal(&entry, killed)?;
+    let entry = match session {
+        Some(session) => about(&session, entry),
+        None => Entry { sandbox: Some(sandbox.to_string()), ..entry },
+    };
+    desk.audit.note(entry);
     Ok(StatusCode::ACCEPTED)
 }

@@ -155,7 +155,7 @@ impl Object {
 
     /// Reads all fields that a message has, each of which may be missing.
     pub(super) fn message<T: DeserializeOwned>(self) -> Result<T, ApiError> {
-        let fields = self.fields;
+        let Self { fields, at } = self;
         let read = |fields| serde_json::from_value::<T>(Value::Object(fields));
         read(fields.clone()).map_err(|_wrong| {
             // Whatever is wrong by itself is what is wrong.
@@ -165,7 +165,7 @@ impl Object {
             match fields.iter().find(is_wrong) {
                 Some((name, _)) => {
                     let message = format!("{name}: this is not what the field takes");
-                    invalid(message).at(name.clone()).pointing(format!("/{name}"))
+                    invalid(message).at(name.clone()).pointing(format!("{at}/{name}"))
                 }
                 None => {
                     invalid("the body is not the JSON object that this route takes").pointing("")

@@ -99,7 +99,8 @@ async fn refresh(
         let now = Box::new(coordinates(&shown.session, &app.base_url));
         return Err(ApiError::new(ErrorCode::BindingSuperseded, message).with_binding(Some(now)));
     }
-    let minted = desk.renew(&shown, Some(proof)).await?;
+    let lifetime = desk.thread_lifetime(None)?;
+    let minted = desk.renew(&shown, Some(proof), lifetime).await?;
     Ok(Json(to_wire::thread_refreshed(&minted)))
 }
 

@@ -15,6 +15,7 @@ use model::{
     ids::{SandboxId, Tenant},
     policy::TtlError,
     reach::{Reach, ReachError},
+    text::check_name,
 };
 use serde_json::json;
 
@@ -28,7 +29,7 @@ use crate::{
     auth::{Admin, Caller, Operator},
     clock,
     dataplane::{access::Plane, refusal::Refusal, shape::Shape},
-    from_wire, keys,
+    from_wire,
     openapi::{Doc, Opens, Tag, Tenancy},
     to_wire,
     tokens::{
@@ -39,11 +40,17 @@ use crate::{
 };
 
 pub(super) fn routes() -> Routes {
-    let given_out = Doc::new(Tag::Tokens, "Gives out a token for a sandbox")
-        .takes::<MintToken>(&json!({"sandbox": "SANDBOX", "scope": "fs:ro", "ttl_seconds": 300}))
-        .tenancy(Tenancy::Hidden)
-        .answers::<MintedToken>(201, "The token. It is shown this once.")
-        .refuses(&[ErrorCode::NotFound, ErrorCode::CapabilityDenied, ErrorCode::InvalidPath]);
+    let minted = |summary| {
+        Doc::new(Tag::Tokens, summary)
+            .takes::<MintToken>(
+                &json!({"sandbox": "SANDBOX", "scope": "fs:ro", "ttl_seconds": 300}),
+            )
+            .tenancy(Tenancy::Hidden)
+            .answers::<MintedToken>(201, "The token. It is shown this once.")
+            .refuses(&[ErrorCode::NotFound, ErrorCode::CapabilityDenied, ErrorCode::InvalidPath])
+    };
+    let given_out = minted("Gives out a token for a sandbox");
+    let given_to_user = minted("Gives out a token for a sandbox that the key may use");
     let revoked = Doc::new(Tag::Tokens, "Ends one token of a sandbox, or all of an actor")
         .takes::<RevokeTokens>(&json!({"sandbox": "SANDBOX", "jti": "tok_0"}))
         .tenancy(Tenancy::Hidden)
@@ -62,6 +69,7 @@ pub(super) fn routes() -> Routes {
         .refuses(&[ErrorCode::NotFound, ErrorCode::Conflict]);
     let rotate_path = "/v1/admin/sandboxes/{sandbox}/rotate-key";
     Routes::new(Shape::Envelope)
+        .post("/v1/tokens", Opens::Key, given_to_user, give_to_user)
         .post("/v1/admin/tokens", Opens::Admin, given_out, give_out)
         .post("/v1/admin/tokens/revoke", Opens::Admin, revoked, revoke)
         .post(rotate_path, Opens::Admin, rotated, rotate)
@@ -75,8 +83,26 @@ async fn give_out(
     Admin(caller): Admin,
     Body(request): Body<MintToken>,
 ) -> Result<(StatusCode, Json<MintedToken>), ApiError> {
-    let entry = audit::by(&caller, Action::TokenMint);
-    let minted = app.audit.refusal(&entry, make(&app, &caller, request).await)?;
+    grant(&app, &caller, request).await
+}
+
+/// Does the same for a key of any role: the sandbox must be one that the key may use, and the token has no more
+/// rights than the key.
+async fn give_to_user(
+    State(app): State<App>,
+    caller: Caller,
+    Body(request): Body<MintToken>,
+) -> Result<(StatusCode, Json<MintedToken>), ApiError> {
+    grant(&app, &caller, request).await
+}
+
+async fn grant(
+    app: &App,
+    caller: &Caller,
+    request: MintToken,
+) -> Result<(StatusCode, Json<MintedToken>), ApiError> {
+    let entry = audit::by(caller, Action::TokenMint);
+    let minted = app.audit.refusal(&entry, make(app, caller, request).await)?;
     app.audit.record(audit::granting(entry, &minted.claims)).await?;
     Ok((StatusCode::CREATED, Json(to_wire::minted(&minted, &app.base_url))))
 }
@@ -90,7 +116,7 @@ async fn make(app: &App, caller: &Caller, request: MintToken) -> Result<Minted, 
     };
     let lifetime = caller.policy().lifetime(request.ttl_seconds)?;
     if let Some(actor) = &request.actor {
-        keys::check_name(&actor.id)?;
+        check_name(&actor.id)?;
     }
     let wish = Wish {
         generation: plane.sessions.generation(&sandbox),
@@ -145,12 +171,12 @@ async fn revoke(
     let mut entry = Entry { sandbox: sandbox_id, ..audit::by(&caller, Action::TokenRevoke) };
     match (&request.jti, request.actor) {
         (Some(jti), None) => {
-            keys::check_name(jti)?;
+            check_name(jti)?;
             plane.tokens.revoke(&sandbox, jti).await?;
             entry.jti = Some(jti.clone());
         }
         (None, Some(actor)) => {
-            keys::check_name(&actor.id)?;
+            check_name(&actor.id)?;
             let actor = from_wire::actor(actor);
             plane.tokens.revoke_actor(&sandbox, &actor).await?;
             entry.object = Some(format!("{}:{}", actor.kind.text(), actor.id));
@@ -183,7 +209,7 @@ pub(super) async fn introspect(
     token: &str,
 ) -> Result<Introspection, ApiError> {
     let Some(plane) = app.plane() else { return Ok(Introspection::default()) };
-    match plane.own(token).await {
+    match plane.examine(token).await {
         Ok(access) if access.tenant().as_str() == caller.tenant() => {
             let token = access.token().map(|held| to_wire::said(held.claims()));
             Ok(Introspection { active: token.is_some(), token })

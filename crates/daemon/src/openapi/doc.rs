@@ -190,7 +190,8 @@ impl Doc {
 
     /// Takes whatever bytes come, of these types.
     pub(crate) fn takes_bytes(mut self, types: &[&str]) -> Self {
-        let content: BTreeMap<_, _> = types.iter().map(|kind| (*kind, json!({}))).collect();
+        let content = types.iter().map(|kind| (*kind, json!({"schema": schema_of_kind(kind)})));
+        let content: BTreeMap<_, _> = content.collect();
         self.body = Some(json!({"required": false, "content": content}));
         self
     }
@@ -224,9 +225,9 @@ impl Doc {
         self
     }
 
-    /// Answers bytes or text of a type that has no schema.
+    /// Answers bytes or text of this media type.
     pub(crate) fn answers_as(self, status: u16, about: &str, kind: &str) -> Self {
-        self.content(status, about, kind, &json!({}))
+        self.content(status, about, kind, &json!({"schema": schema_of_kind(kind)}))
     }
 
     /// Answers what somebody else decides, with any status and of any type.
@@ -240,8 +241,9 @@ impl Doc {
         self.schemas.extend(schemas_of::<T>());
         self.is_stream = true;
         // What one event holds. OpenAPI 3.1 has no word for it.
-        let content = json!({"x-event": reference::<T>()});
-        self.content(200, about, "text/event-stream", &content)
+        let kind = "text/event-stream";
+        let content = json!({"schema": schema_of_kind(kind), "x-event": reference::<T>()});
+        self.content(200, about, kind, &content)
     }
 
     /// Refuses always: clients ask for it, and it cannot be had here.
@@ -296,6 +298,24 @@ impl Doc {
     }
 }
 
+/// Returns the schema of a media type that is not made of one of our types: programs that generate clients
+/// leave out operations with a body that has none.
+fn schema_of_kind(kind: &str) -> Value {
+    let bytes = json!({"type": "string", "format": "binary"});
+    match kind {
+        "multipart/form-data" => {
+            json!({"type": "object", "required": ["file"], "properties": {"file": bytes}})
+        }
+        "application/json" => json!({"type": "object"}),
+        // Some programs hold the whole body against it, and some each event.
+        "text/event-stream" => {
+            json!({"description": "Server-sent events; `x-event` is the data of one."})
+        }
+        text if text.starts_with("text/") => json!({"type": "string"}),
+        _ => bytes,
+    }
+}
+
 /// Points to the schema of a type.
 pub(super) fn reference<T: ToSchema>() -> Value {
     json!({"$ref": format!("#/components/schemas/{}", T::name())})
@@ -305,5 +325,19 @@ pub(super) fn reference<T: ToSchema>() -> Value {
 pub(crate) fn schemas_of<T: ToSchema>() -> BTreeMap<String, Value> {
     let mut all: Vec<(String, RefOr<Schema>)> = vec![(T::name().into_owned(), T::schema())];
     T::schemas(&mut all);
-    all.into_iter().map(|(name, schema)| (name, json!(schema))).collect()
+    all.into_iter().map(|(name, schema)| (name, without_null_defaults(json!(schema)))).collect()
+}
+
+/// Leaves out defaults that are null: what is optional is absent, and generators take the default for a value
+/// of the type.
+fn without_null_defaults(schema: Value) -> Value {
+    match schema {
+        Value::Array(parts) => parts.into_iter().map(without_null_defaults).collect(),
+        Value::Object(fields) => fields
+            .into_iter()
+            .filter(|(name, value)| name != "default" || !value.is_null())
+            .map(|(name, value)| (name, without_null_defaults(value)))
+            .collect(),
+        other => other,
+    }
 }

@@ -19,15 +19,19 @@
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll, Waker, ready},
 };
 
 use axum::http::{Method, Uri};
 use httparse::{EMPTY_HEADER, Status};
 use memchr::memchr;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::linger::{self, Linger};
 use crate::forward::forward_writes;
 
 /// Request line and fields together, and the longest line of a body in chunks.
@@ -245,6 +249,20 @@ impl Framing {
         }
     }
 
+    /// Tells whether the client may still be sending a request that has begun.
+    fn is_within_request(&self) -> bool {
+        match self.stage {
+            Stage::Start | Stage::Answer | Stage::Open => false,
+            Stage::Head
+            | Stage::Body(_)
+            | Stage::Size
+            | Stage::Chunk(_)
+            | Stage::ChunkEnd
+            | Stage::Trailers
+            | Stage::Refused => true,
+        }
+    }
+
     fn end(&mut self) {
         self.ended += 1;
         self.stage = if self.wants_upgrade { Stage::Answer } else { Stage::Start };
@@ -299,7 +317,11 @@ fn has_websocket(value: &[u8]) -> bool {
 /// The requests and answers of one connection, for who has to know whether it still speaks HTTP, and what is wrong
 /// with the last of them.
 #[derive(Debug, Default)]
-pub(super) struct Answers(Mutex<Given>);
+pub(super) struct Answers {
+    given: Mutex<Given>,
+    /// Requests that have arrived to their last byte.
+    arrived: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 struct Given {
@@ -313,12 +335,18 @@ struct Given {
 }
 
 impl Answers {
-    /// Takes note of the next request; tells what is wrong with its head.
-    pub(super) fn begin(&self) -> Option<Fault> {
+    /// Takes note of the next request; returns its number and what is wrong with its head.
+    pub(super) fn begin(&self) -> (u64, Option<Fault>) {
         self.with(|given| {
             given.begun += 1;
-            given.fault.filter(|(number, _)| *number == given.begun).map(|(_, fault)| fault)
+            let fault = given.fault.filter(|(number, _)| *number == given.begun);
+            (given.begun, fault.map(|(_, fault)| fault))
         })
+    }
+
+    /// Tells whether the request of this number has arrived to its last byte.
+    pub(super) fn has_arrived(&self, number: u64) -> bool {
+        self.arrived.load(Ordering::Relaxed) >= number
     }
 
     /// Takes note of the answer to the next request.
@@ -354,7 +382,7 @@ impl Answers {
 
     fn with<T>(&self, act: impl FnOnce(&mut Given) -> T) -> T {
         // No code panics while it holds the lock, so a poisoned one is as good as any.
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.given.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -368,17 +396,21 @@ pub(super) struct Strict<S> {
     held: Vec<u8>,
     /// What may go on and has found no room yet.
     due: Vec<u8>,
+    /// Present while the connection is being closed in the middle of a request.
+    linger: Option<Linger>,
 }
 
 impl<S> Strict<S> {
     pub(super) fn new(stream: S, answers: Arc<Answers>) -> Self {
         let (held, due) = (Vec::new(), Vec::new());
-        Self { stream, framing: Framing::default(), answers, held, due }
+        Self { stream, framing: Framing::default(), answers, held, due, linger: None }
     }
 
     /// Judges bytes; returns how many of them may go on. The rest is held, or dropped.
     fn judge(&mut self, bytes: &[u8]) -> usize {
-        match self.framing.pass(bytes) {
+        let passed = self.framing.pass(bytes);
+        self.answers.arrived.store(self.framing.ended, Ordering::Relaxed);
+        match passed {
             Passed::Upto(end) => {
                 self.held.extend_from_slice(bytes.get(end..).unwrap_or_default());
                 end
@@ -437,6 +469,19 @@ impl<S> Strict<S> {
         }
     }
 
+    /// Closes the connection. If the client is still sending a request, what it sends is discarded first, so that it can
+    /// read the answer.
+    fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        if !self.framing.is_within_request() {
+            return Pin::new(&mut self.stream).poll_shutdown(context);
+        }
+        let new = || Linger::new(linger::MAX_BYTES, linger::MAX_TIME);
+        self.linger.get_or_insert_with(new).poll_close(&mut self.stream, context)
+    }
+
     /// Gives what is due, as much as there is room for.
     fn give_due(&mut self, buffer: &mut ReadBuf<'_>) {
         let count = self.due.len().min(buffer.remaining());
@@ -489,7 +534,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
     }
 }
 
-forward_writes!(Strict, stream);
+forward_writes!(Strict, stream, poll_close);
 
 /// Judges any bytes, for fuzzing: how they are cut makes no difference. The first byte says how.
 pub fn fuzz_one(bytes: &[u8]) {

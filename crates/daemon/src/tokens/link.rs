@@ -12,7 +12,7 @@ use crate::clock;
 /// Keeps the keys of links apart from those of tokens and previews.
 const KIND: &[u8] = b"download";
 /// What every such text begins with. No token, no API key and no preview does.
-const PREFIX: &str = "rfd1.";
+pub(super) const PREFIX: &str = "rfd1.";
 /// No such text is longer: a path has 4096 bytes at most.
 const MAX_BYTES: usize = 8 << 10;
 

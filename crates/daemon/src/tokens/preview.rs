@@ -13,7 +13,7 @@ use crate::clock;
 /// Keeps the keys of previews apart from those of tokens.
 const KIND: &[u8] = b"preview";
 /// What every such text begins with. No token and no API key does.
-const PREFIX: &str = "rfp1.";
+pub(super) const PREFIX: &str = "rfp1.";
 /// No such text is longer.
 const MAX_BYTES: usize = 128;
 

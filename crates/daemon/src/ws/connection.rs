@@ -56,7 +56,7 @@ pub(crate) struct Given {
 pub(crate) async fn run(stream: Stream, given: Given) {
     let now = Instant::now();
     let mut connection = Connection {
-        account: given.executor.account(),
+        account: given.executor.account(&given.caller),
         revoked: given.caller.revoked(),
         caller: given.caller.clone(),
         executor: given.executor,

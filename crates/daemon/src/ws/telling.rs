@@ -8,7 +8,10 @@ use api::{
     },
 };
 use engine::executions::Event;
-use model::{admission::Load, execution::Stream};
+use model::{
+    admission::Load,
+    execution::{Outcome, Stream},
+};
 
 use super::utf8::Decoder;
 use crate::{executor::MemoryLimit, to_wire};
@@ -42,6 +45,9 @@ impl Telling {
             Event::Started => send(status(id, ts, State::Running)),
             Event::Output { stream, data } => self.output(id, ts, *stream, Some(data), send),
             Event::Ended(outcome) => {
+                let cut = if outcome.truncated { self.stdout.cut() + self.stderr.cut() } else { 0 };
+                let output_bytes = outcome.output_bytes.saturating_sub(cut);
+                let outcome = &Outcome { output_bytes, ..outcome.clone() };
                 self.finish(id, ts, send);
                 if to_wire::limit_reached(outcome) == Some(ErrorCode::OutputLimit) {
                     let message = "the output exceeded limits.max_output_bytes and was cut there";

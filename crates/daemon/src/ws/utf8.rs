@@ -37,6 +37,14 @@ impl Decoder {
         self.replaced += length;
     }
 
+    /// Says that the stream was cut: a character that the cut goes through is left out. Returns how many
+    /// bytes of it there were.
+    pub(super) fn cut(&mut self) -> u64 {
+        let length = count(self.tail.len());
+        self.tail.clear();
+        length
+    }
+
     /// Returns how many bytes were replaced so far.
     pub(super) fn replaced(&self) -> u64 {
         self.replaced
@@ -139,6 +147,22 @@ mod tests {
         let (texts, replaced) = decode(&[b"a", &euro[..1], &euro[1..2], &euro[2..], b"b"]);
         let expected = [("a".to_owned(), 0), ("€".to_owned(), 1), ("b".to_owned(), 4)];
         assert_eq!((texts.as_slice(), replaced), (expected.as_slice(), 0));
+    }
+
+    #[test]
+    fn a_character_that_a_cut_goes_through_is_left_out() {
+        for (bytes, expected, left_out) in [
+            ("a€".as_bytes(), "a€", 0),
+            (&"a€".as_bytes()[..3], "a", 2),
+            (&b"a\xff"[..], "a\u{FFFD}", 0),
+        ] {
+            let (mut decoder, mut texts) = (Decoder::default(), String::new());
+            let mut tell = |text: &str, _| texts.push_str(text);
+            decoder.push(bytes, &mut tell);
+            assert_eq!(decoder.cut(), left_out, "{bytes:?}");
+            decoder.finish(&mut tell);
+            assert_eq!(texts, expected, "{bytes:?}");
+        }
     }
 
     #[test]

@@ -112,6 +112,10 @@ async fn bad_requests_for_keys_are_refused() {
         "{\"name\":\"\"}",
         &long,
         "{\"name\":\"a\\nb\"}",
+        "{\"name\":\"\\u202enimda\"}",
+        "{\"name\":\"a\\u2028b\"}",
+        "{\"name\":\"a\",\"tenant\":\"t\\u200b\"}",
+        "{\"name\":\"a\",\"actor\":{\"type\":\"agent\",\"id\":\"\\u2066x\"}}",
         "{\"name\":\"a\",\"role\":\"root\"}",
         "{\"name\":\"a\"} x",
     ] {

@@ -3,6 +3,7 @@
 mod bad;
 mod links;
 mod named;
+mod root;
 
 use std::time::Duration;
 
@@ -99,7 +100,7 @@ async fn a_box_is_shown_to_the_field_by_both_prefixes() {
             "name": "a-box", "snapshot": "host", "snapshot_name": "host", "timeout": 30,
             "idle_ttl_seconds": 120, "delete_after_stop_seconds": 0, "cpu_millicores": 500,
             "mem_bytes": 268_435_456, "labels": {"team": "a"}, "persistent": true,
-            "preserve_memory_on_stop": false, "proxy_config": {}, "mount_config": null,
+            "preserve_memory_on_stop": false, "proxy_config": {"rules": []}, "mount_config": null,
             "volumes": [], "run_config": {
                 "user": "root", "work_dir": "/usr", "env_vars": {"WHO": "config", "ME": "config"},
             }, "env_vars": {"WHO": "env"}, "a_field_of_tomorrow": 1,
@@ -113,7 +114,7 @@ async fn a_box_is_shown_to_the_field_by_both_prefixes() {
         "created_at": made["created_at"], "updated_at": made["updated_at"], "stopped_at": null,
         "created_by": made["created_by"], "updated_by": null,
         "idle_ttl_seconds": 120, "delete_after_stop_seconds": 0, "snapshot_id": "host",
-        "vcpus": 1, "cpu_millicores": 500, "mem_bytes": 268_435_456, "fs_capacity_bytes": null,
+        "template_name": "host", "vcpus": 1, "cpu_millicores": 500, "mem_bytes": 268_435_456, "fs_capacity_bytes": null,
         "labels": {"team": "a"}, "run_config": {"user": "root", "work_dir": "/usr"},
         "persistent": true, "preserve_memory_on_stop": false, "size_class": null,
         "access_delegation": null, "mount_config": null, "proxy_config": null, "volumes": [],
@@ -135,9 +136,12 @@ async fn a_box_is_shown_to_the_field_by_both_prefixes() {
     // What nobody says is as it always was.
     let plain = json!({"name": "plain-box", "template_name": "host", "wait_for_ready": true});
     let plain = send(daemon, "POST", "/boxes", plain).await;
-    assert_eq!((&plain["idle_ttl_seconds"], &plain["run_config"]), (&json!(600), &json!({})));
-    assert_eq!(plain["delete_after_stop_seconds"], 360 * 3600);
-    assert_eq!(run(daemon, &plain, "id -u; pwd").await, "1000\n/home/agbox\n");
+    assert_eq!(
+        (&plain["idle_ttl_seconds"], &plain["run_config"]),
+        (&json!(600), &json!({"user": "root"}))
+    );
+    assert_eq!(plain["delete_after_stop_seconds"], 0, "it is kept until somebody deletes it");
+    assert_eq!(run(daemon, &plain, "id -u; pwd").await, "0\n/root\n");
 }
 
 #[tokio::test]
@@ -164,7 +168,7 @@ async fn a_box_is_renamed_and_adjusted_while_it_runs() {
     assert_eq!((&changed["id"], &changed["name"]), (&made["id"], &json!("c-box")));
     assert_eq!(changed["idle_ttl_seconds"], 0);
     assert_eq!(changed["delete_after_stop_seconds"], 3600);
-    assert_eq!(changed["run_config"], json!({"work_dir": "/tmp"}));
+    assert_eq!(changed["run_config"], json!({"user": "root", "work_dir": "/tmp"}));
     assert_eq!(changed["updated_by"], changed["created_by"]);
     assert_eq!(run(daemon, &made, "pwd; echo $NEW").await, "/tmp\none\n");
     // Nobody is called as another is, or was.
@@ -256,7 +260,7 @@ async fn lists_are_narrowed_ordered_and_taken_page_by_page() {
 #[tokio::test]
 async fn a_stopped_box_is_deleted_when_its_own_time_is_over_and_not_before() {
     // Whoever stops it is shown it, before it goes.
-    let keep_stopped = Duration::from_secs(3);
+    let keep_stopped = Some(Duration::from_secs(3));
     let defaults = Defaults { keep_stopped, ..Defaults::default() };
     let sandboxed = Sandboxed::start_by(None, support::settings(), defaults).await;
     let daemon = sandboxed.daemon();

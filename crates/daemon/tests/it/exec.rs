@@ -232,7 +232,28 @@ async fn what_cannot_be_run_is_refused_in_the_words_of_its_spelling() {
     assert_eq!(answer.json()["detail"]["error"], "ValidationError");
     let directory = json!({"command": ["true"], "cwd": "/nowhere"});
     let answer = ground.ask("POST", "/v1/exec", &directory).await.json();
-    assert_eq!((&answer["reason"], &answer["exit_code"]), (&json!("not_started"), &Value::Null));
+    assert_eq!((&answer["reason"], &answer["exit_code"]), (&json!("not_started"), &json!(126)));
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_found_is_127_and_one_that_cannot_be_executed_126_on_every_surface() {
+    let ground = Ground::new().await;
+    for (program, code, why) in
+        [("/no/such/program", 127, "command not found"), ("/etc/passwd", 126, "cannot be executed")]
+    {
+        let asked = json!({"command": [program]});
+        let answer = ground.ask("POST", "/v1/exec", &asked).await.json();
+        assert_eq!(
+            (&answer["reason"], &answer["exit_code"]),
+            (&json!("not_started"), &json!(code))
+        );
+        assert!(answer["message"].as_str().unwrap().contains(why), "{answer}");
+        // LangSmith's clients name the shell, which then is what is not there.
+        let asked = json!({"command": "true", "shell": program});
+        let answer = ground.ask("POST", "/execute", &asked).await.json();
+        assert_eq!(answer["exit_code"], code, "{answer}");
+        assert!(answer["stderr"].as_str().unwrap().contains(why), "{answer}");
+    }
 }
 
 #[tokio::test]
@@ -431,6 +452,62 @@ async fn an_event_stream_has_every_byte_and_goes_on_where_it_was() {
     let missing = ground.ask("POST", "/execute/stream/resume", &none).await;
     assert_eq!(missing.status, 404);
     assert_eq!(missing.json()["detail"]["error"], "CommandNotFound");
+}
+
+#[tokio::test]
+async fn an_event_stream_asks_for_an_acknowledgement_after_each_mebibyte() {
+    const LENGTH: usize = 5 << 19;
+    let ground = Ground::new().await;
+    let asked = json!({
+        "command": format!("head -c {LENGTH} /dev/zero"), "command_id": "acknowledged", "ttl_seconds": 600,
+    });
+    let mut told = events(&ground.stream("/execute/stream/start", &asked).await);
+    let (mut at, mut streams) = (0, 1);
+    loop {
+        let piece = streamed(&told, "stdout", at).len();
+        at += piece;
+        let (last, data) = told.last().unwrap();
+        if last == "exit" {
+            break;
+        }
+        assert_eq!((last.as_str(), &data["stdout_offset"]), ("ack_required", &json!(at)));
+        // It is asked for after the piece that makes it a mebibyte.
+        assert!((1 << 20..2 << 20).contains(&piece), "{piece}");
+        let from = json!({"command_id": "acknowledged", "stdout_offset": at, "stderr_offset": 0});
+        told = events(&ground.stream("/execute/stream/resume", &from).await);
+        streams += 1;
+    }
+    assert_eq!((at, streams), (LENGTH, 3));
+}
+
+#[tokio::test]
+async fn an_answer_without_all_output_says_so_in_its_last_line() {
+    let execute_output = model::units::ByteSize::mib(1);
+    let ground =
+        Ground::with(daemon::serve::Settings { execute_output, ..crate::support::settings() })
+            .await;
+    let run = async |command: &str| {
+        ground.ask("POST", "/execute", &json!({"command": command})).await.json()
+    };
+    let whole = run("head -c 1048576 /dev/zero; echo end >&2").await;
+    assert_eq!(whole["stdout"].as_str().unwrap().len(), 1 << 20);
+    assert_eq!((&whole["stderr"], &whole["truncated"]), (&json!("end\n"), &Value::Null));
+    let cut = run("head -c 1048579 /dev/zero; echo end >&2; head -c 1048576 /dev/zero >&2").await;
+    assert_eq!(cut["stdout"].as_str().unwrap().len(), 1 << 20);
+    assert_eq!(cut["truncated"], true);
+    let last = cut["stderr"].as_str().unwrap().lines().last().unwrap();
+    let expected = "[ringfence: output truncated, 3 bytes of stdout and 4 bytes of stderr omitted]";
+    assert_eq!(last, expected);
+}
+
+#[tokio::test]
+async fn a_command_of_400_kib_is_run() {
+    let ground = Ground::new().await;
+    let command = format!(": '{}'; echo $# done", "x".repeat(400 << 10));
+    let ran = ground.ask("POST", "/execute", &json!({"command": command})).await.json();
+    assert_eq!((&ran["stdout"], &ran["exit_code"]), (&json!("0 done\n"), &json!(0)));
+    let ran = ground.ask("POST", "/v1/exec", &json!({"command": command})).await.json();
+    assert_eq!((&ran["stdout"], &ran["exit_code"]), (&json!("0 done\n"), &json!(0)));
 }
 
 /// The bytes of a stream of numbered lines, as they were written.

@@ -111,6 +111,21 @@ async fn every_end_is_told_as_decided() {
 }
 
 #[tokio::test]
+async fn output_is_cut_before_the_character_that_the_limit_goes_through() {
+    let real = Real::start().await;
+    let mut peer = real.peer().await;
+    // Three bytes each: 1,000 is inside of the 334th.
+    let mut frame = execute("run.1/ü", "shell", "while :; do printf '€€€€€€€€€€'; done");
+    frame["limits"]["max_output_bytes"] = json!(1000);
+    peer.send(frame).await;
+    let frames = peer.until_end("run.1/ü").await;
+    let (_, result) = end(&frames);
+    assert_eq!(output(&frames, "stdout"), "€".repeat(333));
+    assert_eq!((&result["output_bytes"], &result["replaced_bytes"]), (&json!(999), &json!(0)));
+    assert_eq!((&result["truncated"], &result["id"]), (&json!(true), &json!("run.1/ü")));
+}
+
+#[tokio::test]
 async fn w09_code_is_handed_over_byte_by_byte() {
     let real = Real::start().await;
     let mut peer = real.peer().await;

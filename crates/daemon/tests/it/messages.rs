@@ -132,7 +132,7 @@ async fn r02_what_is_in_a_message_twice_counts_as_the_contract_of_messages_says(
     let sandbox = get(&mut server.local().await, "my-box").await;
     assert_eq!(sandbox.labels, BTreeMap::from([("team".to_owned(), "red".to_owned())]));
     let names = |names: [&[u8]; 2]| framed(&names.map(|name| content(1, name)).concat());
-    let path = "/agbox.v1.SandboxService/ListActiveExecs";
+    let path = "/agbox.v1.SandboxService/GetSandbox";
     let last = connection.raw(path, names([b"nobodys", b"my-box"])).await;
     assert_eq!(last.code(), Code::Ok);
     let last = connection.raw(path, names([b"my-box", b"nobodys"])).await;

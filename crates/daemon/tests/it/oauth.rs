@@ -35,7 +35,7 @@ pub(crate) async fn post(daemon: &Daemon, path: &str, fields: &[(&str, &str)]) -
     post_with(daemon, path, &[], fields).await
 }
 
-async fn post_with(
+pub(crate) async fn post_with(
     daemon: &Daemon,
     path: &str,
     headers: &[(&str, &str)],

@@ -54,6 +54,25 @@ fn the_surface_only_grows() {
     );
 }
 
+/// Programs that generate clients leave out operations with a body that has no schema, take a default of null
+/// for a value, and refuse two paths that differ by a slash alone.
+#[test]
+fn programs_that_generate_clients_can_read_all_of_it() {
+    let document = daemon::openapi::document();
+    let text = document.to_string();
+    assert!(!text.contains("\"default\":null"), "there is a default of null");
+    for (path, method, said) in operations(document) {
+        assert!(path.len() == 1 || !path.ends_with('/'), "{path}");
+        let answers = said["responses"].as_object().unwrap().values();
+        let answers = answers.map(|answer| resolved(document, answer));
+        for message in answers.chain([&said["requestBody"]]) {
+            for (kind, content) in message["content"].as_object().into_iter().flatten() {
+                assert!(content["schema"].is_object(), "{method} {path} {kind}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn programs_and_people_are_shown_every_route_without_a_key() {
     let daemon = Daemon::start().await;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use store::keys::Role;
 
 use crate::{
-    oauth::exchange,
+    oauth::{exchange, post_with},
     peer::{Peer, cancel},
     sandboxed::Sandboxed,
     support::{Answer, Daemon, key, raw},
@@ -87,6 +87,7 @@ async fn sessions_are_under_the_policy_too() {
     let scopes = |pattern: &str| Scopes::These(vec![Pattern::read(pattern).unwrap()]);
     let policy = Policy {
         token_ttl: Lifetime::seconds(300).unwrap(),
+        session_ttl: Lifetime::seconds(2400).unwrap(),
         user: Rule { capabilities: None, scopes: scopes("thread:mine-*") },
         broker: Rule { capabilities: None, scopes: Scopes::Own },
         quotas: Quotas { sandboxes: Some(2), ..Quotas::default() },
@@ -105,6 +106,11 @@ async fn sessions_are_under_the_policy_too() {
     let mine = ensure(&user, "mine-1").await;
     assert_eq!(mine.status, 200, "{}", mine.body);
     let token = format!("/internal/tokens/{}", mine.json()["token"].as_str().unwrap());
+    let told = ask(daemon, &daemon.key, "GET", &token, &Value::Null).await.json();
+    assert_eq!(told["exp"].as_i64().unwrap() - told["iat"].as_i64().unwrap(), 2400);
+    let thread = json!({"image": "host"});
+    let thread = ask(daemon, &user, "POST", "/threads/mine-1/sandbox", &thread).await.json();
+    let token = format!("/internal/tokens/{}", thread["token"].as_str().unwrap());
     let told = ask(daemon, &daemon.key, "GET", &token, &Value::Null).await.json();
     assert_eq!(told["exp"].as_i64().unwrap() - told["iat"].as_i64().unwrap(), 300);
     let longer = json!({"ttl": 301, "image": "host"});
@@ -299,6 +305,42 @@ async fn h19_requests_with_tokens_count_as_those_of_their_key() {
     for _ in 0..20 {
         let answer = ask(daemon, free["token"].as_str().unwrap(), "GET", &path, &Value::Null).await;
         assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+}
+
+/// Every request that presents a credential counts, whichever way it does, and the refusal is OAuth's there.
+#[tokio::test]
+async fn requests_to_the_oauth_routes_count_against_the_rate_limit_of_their_key() {
+    let quotas = Quotas { requests_per_second: Some(2), ..Quotas::default() };
+    let tenants = BTreeMap::from([("busy".to_owned(), quotas)]);
+    let sandboxed = Sandboxed::start_under(Policy { tenants, ..Policy::default() }).await;
+    let daemon = sandboxed.daemon();
+    let resource = format!("sandbox:{}", sandboxed.make("busy", None).await);
+    let key_of = async |id: &str| key(daemon, "busy", Role::Broker, (ActorKind::Human, id)).await;
+    let target = [("resource", resource.as_str())];
+    let given = exchange(daemon, &key_of("giver").await, &target).await;
+    let token = given.json()["access_token"].as_str().unwrap().to_owned();
+    let (exchanging, looking) = (key_of("exchanging").await, key_of("looking").await);
+    let rows = ["a key is exchanged", "a token is exchanged", "introspection", "revocation"];
+    for row in rows {
+        let asked = (0..20).map(async |_| match row {
+            "a key is exchanged" => exchange(daemon, &exchanging, &target).await,
+            "a token is exchanged" => exchange(daemon, &token, &[]).await,
+            "introspection" => {
+                let headers = [("X-Api-Key", looking.as_str())];
+                post_with(daemon, "/oauth/introspect", &headers, &[("token", &token)]).await
+            }
+            _ => post_with(daemon, "/oauth/revoke", &[], &[("token", &token)]).await,
+        });
+        let answers = futures_util::future::join_all(asked).await;
+        let limited: Vec<_> = answers.iter().filter(|answer| answer.status != 200).collect();
+        assert!(!limited.is_empty(), "{row} is not limited");
+        for answer in limited {
+            assert_eq!(answer.status, 429, "{row}: {}", answer.body);
+            assert_eq!(answer.json()["error"], "temporarily_unavailable", "{row}");
+            assert!(answer.json()["error_description"].is_string(), "{row}");
+            assert!(answer.head.contains("retry-after: "), "{row}: {}", answer.head);
+        }
     }
 }
 

@@ -23,9 +23,17 @@ use engine::{
     sessions::{self, Sessions},
 };
 use harness::{SpawnerProcess, remove_sandboxes, start_spawner_behind};
-use model::{event::Sequence, ids::SandboxId, life::EndCause, policy::Policy, spec::SandboxSpec};
+use model::{
+    event::Sequence,
+    ids::SandboxId,
+    life::{EndCause, Life},
+    policy::Policy,
+    spec::SandboxSpec,
+};
 use rustix::{
     fs::{Gid, Uid},
+    net::{AddressFamily, SocketAddrUnix, SocketType, sockopt::socket_peercred},
+    process::Pid,
     thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
 use store::Store;
@@ -134,7 +142,27 @@ impl Sandboxed {
         Self::start_all(None, surfaces, Defaults::default(), (terms, policy), None).await
     }
 
+    /// Starts one whose operator lists these registries, which are on the loopback of this machine.
+    pub(crate) async fn start_listing(registries: &[String]) -> Self {
+        let listed = registries.iter().map(|it| (it.clone(), images::Registry::default()));
+        let images = images::Settings { registries: listed.collect(), ..Default::default() };
+        let with = (sessions::Settings::default(), Policy::default());
+        let (surfaces, defaults) = (support::settings(), Defaults::default());
+        Self::start_of(images, None, surfaces, defaults, with, None).await
+    }
+
     async fn start_all(
+        group: Option<u32>,
+        surfaces: daemon::serve::Settings,
+        defaults: Defaults,
+        with: (sessions::Settings, Policy),
+        kept: Option<(Store, &str)>,
+    ) -> Self {
+        Self::start_of(images::Settings::default(), group, surfaces, defaults, with, kept).await
+    }
+
+    async fn start_of(
+        images: images::Settings,
         group: Option<u32>,
         surfaces: daemon::serve::Settings,
         defaults: Defaults,
@@ -152,13 +180,14 @@ impl Sandboxed {
         let engine = Engine::start(settings, spawner_socket.into_fd()).await.unwrap();
         let (store, node) = kept
             .unwrap_or_else(|| (Store::open(&data.path().join("sandboxes.db")).unwrap(), "node_1"));
-        let images = engine.open_images(images::Settings::default());
+        let images = engine.open_images(images);
         let settings = sandboxes::Settings {
             node: node.parse().unwrap(),
             folder,
             screens: data.path().join("screens"),
             key: Key([7; 32]),
             defaults,
+            resources: engine::machine_size::of(data.path()).policy(),
             prepared: 2,
             docker: None,
         };
@@ -203,6 +232,28 @@ impl Sandboxed {
     /// Returns where the store of its sandboxes is.
     pub(crate) fn store(&self) -> PathBuf {
         self.data.path().join("sandboxes.db")
+    }
+
+    /// Returns the process that supervises a sandbox.
+    pub(crate) fn supervisor_of(&self, sandbox: &str) -> Pid {
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        let path = self.data.path().join("sandboxes").join(sandbox).join("socket");
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        socket_peercred(&socket).unwrap().pid
+    }
+
+    /// Waits until a sandbox of the default tenant is in a state like this.
+    pub(crate) async fn until(&self, name: &str, is_so: impl Fn(&Life) -> bool) -> Life {
+        let tenant = "default".parse().unwrap();
+        let mut events = self.sandboxes.events(&tenant, name, Sequence::ZERO).await.unwrap();
+        loop {
+            let now = self.sandboxes.get(&tenant, name).await.unwrap().life;
+            if is_so(&now) {
+                return now;
+            }
+            let next = timeout(PATIENCE, events.next()).await;
+            assert!(next.is_ok_and(|next| next.unwrap().is_some()), "{now:?}");
+        }
     }
 
     /// Deletes a sandbox, and returns when there is nothing left of it.

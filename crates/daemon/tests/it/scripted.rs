@@ -37,7 +37,7 @@ impl Scripted {
             LimitPolicy::default(),
             |name| (name == "script").then_some(ByteSize::mib(16)),
             || Load { running: 3, queued: 1 },
-            move || {
+            move |_tenant| {
                 let scripted = scripted.clone();
                 let here = Arc::new(Mutex::new(0));
                 Account::new(move |execution| scripted.submit(execution, &here))

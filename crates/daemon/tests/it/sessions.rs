@@ -6,6 +6,7 @@ mod fleet;
 mod frozen;
 mod idempotency;
 mod leases;
+mod lost;
 mod races;
 mod rows;
 mod threads;
@@ -57,6 +58,34 @@ pub(crate) async fn ensure(daemon: &Daemon, thread: &str) -> Value {
     let answer = post(daemon, SESSIONS, &body).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
     answer.json()
+}
+
+#[tokio::test]
+async fn tokens_of_sessions_are_valid_for_half_an_hour_and_those_of_threads_for_a_quarter() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let seconds = async |answer: &Value| {
+        let path = format!("/internal/tokens/{}", text(answer, "/token"));
+        let told = ask(daemon, "GET", &path).await.json();
+        told["exp"].as_i64().unwrap() - told["iat"].as_i64().unwrap()
+    };
+    let ensure = json!({"thread_id": "thr_1", "mode": "ensure", "image": "host"});
+    let session = post(daemon, SESSIONS, &ensure).await.json();
+    assert_eq!(seconds(&session).await, 1800);
+    let path = format!("{SESSIONS}/{}/refresh", text(&session, "/session_id"));
+    assert_eq!(seconds(&ask(daemon, "POST", &path).await.json()).await, 1800);
+    let thread = "/threads/thr_1/sandbox";
+    let given = post(daemon, thread, &json!({"image": "host"})).await.json();
+    assert_eq!(seconds(&given).await, 900);
+    let short = post(daemon, thread, &json!({"image": "host", "ttl": 300})).await.json();
+    assert_eq!(seconds(&short).await, 300);
+    for ttl in [299, 901, 1800] {
+        let refused = post(daemon, thread, &json!({"image": "host", "ttl": ttl})).await;
+        assert_eq!(refused.problem(), (400, "INVALID_REQUEST".into()), "{ttl}");
+    }
+    let refreshed = json!({"current_token": text(&short, "/token")});
+    let refreshed = post(daemon, &format!("{thread}/refresh"), &refreshed).await.json();
+    assert_eq!(seconds(&refreshed).await, 900);
 }
 
 #[tokio::test]
@@ -351,9 +380,11 @@ impl Door {
 /// `ensure` answers when it is accepted, and a repeat comes to the same sandbox (H20).
 #[tokio::test]
 async fn a_sandbox_that_takes_longer_is_waited_for_by_asking_again() {
-    let sandboxed = Sandboxed::start().await;
-    let daemon = sandboxed.daemon();
     let (closed, image) = slow_image();
+    let (next_closed, next_image) = slow_image();
+    let registries = [&image, &next_image].map(|it| it.split_once('/').unwrap().0.to_owned());
+    let sandboxed = Sandboxed::start_listing(&registries).await;
+    let daemon = sandboxed.daemon();
     let at_once =
         json!({"thread_id": "thr_1", "mode": "ensure", "image": image, "wait_seconds": 0});
     let starting = (423, "SANDBOX_STARTING".to_owned());
@@ -398,13 +429,12 @@ async fn a_sandbox_that_takes_longer_is_waited_for_by_asking_again() {
     assert_eq!(then["binding"]["generation"], 1);
     assert_eq!(then["binding"]["state"], "active");
     // A thread gives up what is starting for it.
-    let (closed, image) = slow_image();
-    let at_once = json!({"image": image, "wait_seconds": 0});
+    let at_once = json!({"image": next_image, "wait_seconds": 0});
     assert_eq!(post(daemon, "/threads/thr_2/sandbox", &at_once).await.problem(), starting);
     assert_eq!(ask(daemon, "DELETE", "/threads/thr_2/sandbox").await.status, 204);
     let gone = ask(daemon, "DELETE", "/threads/thr_2/sandbox").await;
     assert_eq!(gone.problem(), (404, "SESSION_NOT_FOUND".into()));
-    drop(closed);
+    drop(next_closed);
 }
 
 /// An image of which nothing comes until the first of these is dropped.

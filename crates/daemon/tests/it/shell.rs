@@ -106,11 +106,25 @@ async fn the_flow_of_the_token_exchange_works_as_it_is_written() {
     let ready = wire.until("ready").await;
     assert_eq!((&ready["name"], &ready["can_write"]), (&json!("default"), &json!(true)));
     assert_eq!((&ready["rows"], &ready["cols"]), (&json!(24), &json!(80)));
-    let mut said = wire.until("screen").await["data"].as_str().unwrap().to_owned();
+    // A client of that protocol knows no other frame with output.
+    let mut said = String::new();
     while !said.contains("24 80") {
         said.push_str(wire.until("stdout").await["data"].as_str().unwrap());
     }
     assert!(said.contains("42 xterm-256color") && said.contains("/dev/pts/"), "{said:?}");
+    // So a client that comes back is shown the screen as output.
+    let mut back = open(&ground, "/ws").await;
+    back.send(auth(&ground.token)).await;
+    back.send(json!({"type": "stdin", "data": ""})).await;
+    let first = loop {
+        let frame = back.next().await.unwrap();
+        assert_ne!(frame["type"], "screen");
+        if frame["type"] == "stdout" {
+            break frame["data"].as_str().unwrap().to_owned();
+        }
+    };
+    assert!(first.starts_with("\x1bc") && first.contains("42 xterm-256color"), "{first:?}");
+    drop(back);
     // Whoever comes next and names none joins the same one, with a size or without.
     let mut other = ground.open("/v1/shell/ws").await;
     other.send(json!({"type": "resize", "rows": 30, "cols": 90})).await;

@@ -113,6 +113,12 @@ async fn w03_the_version_is_negotiated() {
         assert_eq!(answer.problem(), (426, "UNSUPPORTED_VERSION".into()), "{version}");
         assert!(answer.head.contains("x-protocol-version: 1"), "{}", answer.head);
         assert!(answer.body.contains("supported versions: 1"), "{}", answer.body);
+        // RFC 9110, 15.5.22.
+        let head = answer.head.to_ascii_lowercase();
+        assert!(
+            head.contains("upgrade: websocket") && head.contains("connection: upgrade"),
+            "{head}"
+        );
     }
 }
 

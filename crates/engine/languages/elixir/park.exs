@@ -9,9 +9,7 @@
 # own.
 #
 # Descriptor 3 carries the request up to end of file: `KEY=VALUE\0` for each variable, one lone `\0`, the code.
-# Descriptor 4 takes the line `ready`, and at the end one byte, the exit status, so that nobody has to wait while the
-# virtual machine goes down. A program can say nothing there but its own status. The virtual machine gives neither to the
-# programs it starts. One that ends in another way (`System.halt/1`, a signal) writes nothing and is waited for.
+# Descriptor 4 takes the line `ready`. Both are closed before the code runs. The exit status is the kernel's.
 
 defmodule Ringfence.Park do
   # What most programs use, since modules are loaded when first called: compiler, collections, text, errors.
@@ -71,12 +69,15 @@ defmodule Ringfence.Park do
     Logger.flush()
 
     # Registered first, so it runs last.
-    System.at_exit(&report_exit/1)
+    System.at_exit(&exit_at_once/1)
     :erlang.garbage_collect()
-    report("ready\n")
-    port = Port.open({:fd, 3, 3}, [:in, :binary, :eof])
-    request = read_to_end(port, [])
-    Port.close(port)
+    # A file, not a port: closing a port leaves its descriptor open.
+    {:ok, report} = :prim_file.file_desc_to_ref(4, [:raw, :write])
+    :ok = :prim_file.write(report, "ready\n")
+    :ok = :prim_file.close(report)
+    {:ok, requests} = :prim_file.file_desc_to_ref(3, [:raw, :read, :binary])
+    request = read_to_end(requests, [])
+    :ok = :prim_file.close(requests)
     start(script, request)
   end
 
@@ -105,28 +106,22 @@ defmodule Ringfence.Park do
     end
   end
 
-  defp read_to_end(port, parts) do
-    receive do
-      {^port, {:data, data}} -> read_to_end(port, [parts | data])
-      {^port, :eof} -> IO.iodata_to_binary(parts)
+  defp read_to_end(file, parts) do
+    case :prim_file.read(file, 65_536) do
+      {:ok, data} -> read_to_end(file, [parts | data])
+      :eof -> IO.iodata_to_binary(parts)
     end
   end
 
-  # A program that does more at its exit, or has output under way, is waited for.
-  defp report_exit(status) do
+  # Elixir halts next, and waits for ports to be flushed. Where there is nothing to flush this is the same, sooner. A
+  # program that does more at its exit, or has output under way, goes on as ever.
+  defp exit_at_once(status) do
     if Process.whereis(Logger), do: Logger.flush()
 
-    if :elixir_config.get(:at_exit) == [] and Enum.all?(Port.list(), &flushed?/1) do
-      report(<<status>>)
+    if status >= 0 and :elixir_config.get(:at_exit) == [] and Enum.all?(Port.list(), &flushed?/1) do
+      :erlang.halt(status, flush: false)
     end
   end
 
   defp flushed?(port), do: Port.info(port, :queue_size) in [nil, {:queue_size, 0}]
-
-  # Opened only while it is written to: a port would be seen by the program, and would end with the process that owns it.
-  defp report(bytes) do
-    port = Port.open({:fd, 4, 4}, [:out, :binary])
-    Port.command(port, bytes)
-    Port.close(port)
-  end
 end

@@ -4,10 +4,8 @@
 // resolves and runs the script as it would have done anyway, as CommonJS or as a module.
 //
 // Descriptor 3 carries the request up to end of file: `KEY=VALUE\0` for each variable, one lone `\0`, the code.
-// Descriptor 4 takes the line `ready`, and at the end one byte, the exit status, so that nobody has to wait while the
-// address space is taken apart. A program can say nothing there but its own status. Node.js marks both as closed on
-// exec, so no child has them. A process that ends in another way (a signal, an uncaught exception, which is printed
-// after all listeners have run) writes nothing and is waited for.
+// Descriptor 4 takes the line `ready`. Both are closed before the code runs. The exit status is the kernel's: see
+// `exitAtOnce` for how the end of the event loop becomes an exit without taking the heap apart first.
 'use strict';
 
 const fs = require('fs');
@@ -21,8 +19,9 @@ leaveNoTrace();
 // Workers load this file again, since they have the options of the process.
 if (isMainThread) {
   warmUp();
-  reportExit();
+  exitAtOnce();
   fs.writeSync(REPORT, 'ready\n');
+  fs.closeSync(REPORT);
   start(readToEnd(REQUEST));
 }
 
@@ -84,30 +83,25 @@ function readToEnd(fd) {
   return Buffer.concat(parts);
 }
 
-// Writes the exit status as the very last exit listener.
+// Exits in the very last exit listener, as `process.exit` does after it, when the event loop has ended by itself.
+// Node.js would first free the whole heap, which no program can see and which takes milliseconds.
 //
 // Node.js reads `process.emit` just before the event and has set `process._exiting` by then. So the listener is added
 // at that moment: after all others, unseen until then, and without a frame of its own in anybody's stack trace.
-function reportExit() {
-  const { writeSync } = fs;
+function exitAtOnce() {
   const { on, emit } = require('events').prototype;
-  const status = Buffer.alloc(1);
+  const { reallyExit } = process;
 
   function last(code) {
     const caller = framesAbove(last)[1];
     const final = Number(process.exitCode ?? code);
-    // Called by `process.exit`, or by nobody at the end of the event loop; anyone else still has something to print.
-    // So has 13, a top-level await that never settled.
-    if ((caller && caller.getFunctionName() !== 'exit') || final === 13 || !Number.isInteger(final)) return;
-    status[0] = final & 255;
-    try {
-      writeSync(REPORT, status);
-    } catch {
-      // The program has closed it. It is waited for then.
-    }
+    // Without a caller it is the end of the event loop. Any other caller still has something to do; so has 13, a
+    // top-level await that never settled.
+    if (caller || final === 13 || !Number.isInteger(final)) return;
+    reallyExit.call(process, final);
   }
 
-  last(13); // Warms up, and says nothing.
+  last(13); // Warms up, and does nothing.
   Object.defineProperty(Object.getPrototypeOf(process), 'emit', {
     configurable: true,
     get() {

@@ -5,6 +5,8 @@ use ::images::{
     worker::wire::{Failure, FailureKind},
 };
 
+use model::text::is_deceptive;
+
 use crate::EngineError;
 
 /// An image cannot be had, listed or removed. The text says what to do about it.
@@ -20,6 +22,8 @@ pub enum ImageError {
     NotFound { image: String, message: String },
     #[error("{message}; the operator sets them in images.registries")]
     Unauthorized { message: String },
+    #[error("{message}")]
+    RegistryNotAllowed { message: String },
     #[error("{message}; try again")]
     Unreachable { message: String },
     #[error("{image} is refused: {message}")]
@@ -28,6 +32,8 @@ pub enum ImageError {
     Unsupported { image: String, message: String },
     #[error("{image} cannot be read: {message}; its files must be readable to the server")]
     Unreadable { image: String, message: String },
+    #[error("there is no room for {image}: {message}; remove images with ringfence image rm")]
+    Full { image: String, message: String },
     #[error("the folder of images cannot be used: {message}; look at its disk and its owner")]
     Store { message: String },
     #[error("the work on {image} was cut short when the worker for images ended; try again")]
@@ -54,9 +60,11 @@ impl ImageError {
             | Self::InPlace { .. }
             | Self::NotFound { .. }
             | Self::Unauthorized { .. }
+            | Self::RegistryNotAllowed { .. }
             | Self::Refused { .. }
             | Self::Unsupported { .. }
             | Self::Unreadable { .. }
+            | Self::Full { .. }
             | Self::Store { .. }
             | Self::Worker { .. }
             | Self::Unknown { .. }
@@ -72,10 +80,12 @@ impl ImageError {
         match failure.kind {
             FailureKind::NotFound => Self::NotFound { image, message },
             FailureKind::Unauthorized => Self::Unauthorized { message },
+            FailureKind::NotAllowed => Self::RegistryNotAllowed { message },
             FailureKind::Unreachable => Self::Unreachable { message },
             FailureKind::Refused => Self::Refused { image, message },
             FailureKind::Unsupported => Self::Unsupported { image, message },
             FailureKind::Unreadable => Self::Unreadable { image, message },
+            FailureKind::Full => Self::Full { image, message },
             FailureKind::Store => Self::Store { message },
             FailureKind::Stopped => Self::Interrupted { image },
             FailureKind::Busy => Self::Busy,
@@ -95,7 +105,7 @@ impl From<EngineError> for ImageError {
 /// The worker reads what strangers wrote: nothing of it may draw on somebody's terminal.
 fn plain(message: &str) -> String {
     const LONGEST: usize = 2000;
-    let shown = |it: char| if it.is_control() { '\u{fffd}' } else { it };
+    let shown = |it: char| if is_deceptive(it) { '\u{fffd}' } else { it };
     message.chars().take(LONGEST).map(shown).collect()
 }
 

@@ -7,10 +7,11 @@ use std::{
 };
 
 use ::images::worker::wire::{Answer, Ask};
+use model::outbound::Endpoint;
 use tokio::sync::{RwLock, Semaphore, watch};
 
 use super::{
-    Image, ImageError, Listener, Pinned, confused, from_unanswered,
+    Image, ImageError, Listener, OwnedName, Pinned, confused, from_unanswered,
     link::{Along, Use},
     pins::Pins,
     workers::Workers,
@@ -24,9 +25,13 @@ const AT_ONCE: usize = 4;
 /// Where an image comes from.
 #[derive(Debug)]
 pub(super) enum Source {
-    Registry,
+    /// The registry of the image's name.
+    Registry(Endpoint),
     Archive(OwnedFd),
-    Layout { folder: OwnedFd, tag: Option<String> },
+    Layout {
+        folder: OwnedFd,
+        tag: Option<String>,
+    },
 }
 
 /// All pulls under way. Cheap to clone.
@@ -64,11 +69,13 @@ impl Flights {
     pub(super) async fn join(
         &self,
         key: String,
-        name: &str,
+        owned: &OwnedName,
         source: Source,
         listener: &Listener,
     ) -> Outcome {
-        let (mut progress, mut outcome) = self.enter(key, name, source)?;
+        let name = &owned.name;
+        let key = format!("{} {key}", owned.tenant);
+        let (mut progress, mut outcome) = self.enter(key, owned, source)?;
         loop {
             tokio::select! {
                 biased;
@@ -88,7 +95,7 @@ impl Flights {
     fn enter(
         &self,
         key: String,
-        name: &str,
+        owned: &OwnedName,
         source: Source,
     ) -> Result<(watch::Receiver<super::Progress>, watch::Receiver<Option<Outcome>>), ImageError>
     {
@@ -103,10 +110,10 @@ impl Flights {
         let ends = (flight.progress.subscribe(), flight.outcome.subscribe());
         under_way.insert(key.clone(), flight.clone());
         drop(under_way);
-        let (flights, name) = (self.clone(), name.to_owned());
+        let (flights, owned) = (self.clone(), owned.clone());
         self.inner.tasks.start("image pull", async move {
-            let mut landing = Landing { flights, key, flight, done: Err(interrupted(&name)) };
-            if let Some(done) = landing.fly(&name, source).await {
+            let mut landing = Landing { flights, key, flight, done: Err(interrupted(&owned.name)) };
+            if let Some(done) = landing.fly(&owned, source).await {
                 landing.done = done;
             }
         });
@@ -146,7 +153,8 @@ impl Drop for Landing {
 
 impl Landing {
     /// Pulls. Returns nothing if nobody wants it any more.
-    async fn fly(&self, name: &str, source: Source) -> Option<Outcome> {
+    async fn fly(&self, owned: &OwnedName, source: Source) -> Option<Outcome> {
+        let name = &owned.name;
         let inner = &self.flights.inner;
         let starting = async {
             let turn = inner.turns.acquire().await;
@@ -160,17 +168,18 @@ impl Landing {
             },
             () = self.left_by_all() => return None,
         };
-        let listener = Some(self.flight.progress.clone());
+        let (listener, tenant) = (Some(self.flight.progress.clone()), owned.tenant.to_string());
         let (ask, along) = match source {
-            Source::Registry => {
-                (Ask::Pull { name: name.to_owned() }, Along { listener, ..Along::default() })
-            }
+            Source::Registry(registry) => (
+                Ask::Pull { tenant, name: name.clone() },
+                Along { listener, registry: Some(registry), ..Along::default() },
+            ),
             Source::Archive(file) => (
-                Ask::PullArchive { name: name.to_owned() },
+                Ask::PullArchive { tenant, name: name.clone() },
                 Along { listener, file: Some(file), ..Along::default() },
             ),
             Source::Layout { folder, tag } => (
-                Ask::PullLayout { name: name.to_owned(), tag },
+                Ask::PullLayout { tenant, name: name.clone(), tag },
                 Along { listener, layout: Some(Arc::new(folder)), ..Along::default() },
             ),
         };

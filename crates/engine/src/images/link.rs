@@ -3,19 +3,25 @@
 
 use std::{
     collections::HashMap,
+    future::Future,
     io,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use ::images::{
-    pull::{Listener, open_in},
-    worker::wire::{self, Answer, Ask, Failure, Hello, Request, Sealed, Tell},
+    pull::{
+        Listener,
+        connector::{self, ConnectFailure, Target},
+        open_in,
+    },
+    worker::wire::{self, Answer, Ask, Failure, Hello, Permitted, Request, Sealed, Tell},
 };
 use isolate::{
     socket::{Packet, PacketSocket},
     wire::Report,
 };
+use model::outbound::{Endpoint, Hop, Host};
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -23,7 +29,11 @@ use tokio::{
 };
 
 use super::error::{ImageError, chain};
-use crate::{spawner::register, tasks::Tasks};
+use crate::{
+    outbound::{ConnectError, Connector},
+    spawner::register,
+    tasks::Tasks,
+};
 
 /// The connection to one worker. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -37,6 +47,8 @@ struct Shared {
     state: Mutex<State>,
     /// How many are using it right now.
     uses: watch::Sender<usize>,
+    connector: Connector,
+    tasks: Tasks,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +56,8 @@ struct State {
     is_gone: bool,
     next: u64,
     asked: HashMap<u64, Asked>,
+    /// Parts and connections that the worker is waiting for.
+    serving: usize,
 }
 
 #[derive(Debug)]
@@ -52,6 +66,8 @@ struct Asked {
     listener: Option<Listener>,
     /// The folder of the layout whose parts the worker may ask for.
     layout: Option<Arc<OwnedFd>>,
+    /// The registry of the pull, which connections are made for.
+    registry: Option<Endpoint>,
 }
 
 /// What goes along with a request.
@@ -60,6 +76,7 @@ pub(super) struct Along {
     pub(super) file: Option<OwnedFd>,
     pub(super) listener: Option<Listener>,
     pub(super) layout: Option<Arc<OwnedFd>>,
+    pub(super) registry: Option<Endpoint>,
 }
 
 /// Why there is no answer.
@@ -109,12 +126,14 @@ impl Link {
     pub(super) async fn open(
         socket: OwnedFd,
         hello: Hello,
-        tasks: &Tasks,
+        connector: Connector,
+        tasks: Tasks,
     ) -> Result<Self, ImageError> {
         let failed = |error: io::Error| ImageError::Worker { message: error.to_string() };
         let socket = register(PacketSocket::from_fd(socket)).map_err(failed)?;
         let (state, uses) = (Mutex::default(), watch::Sender::new(0));
-        let link = Self { shared: Arc::new(Shared { socket, state, uses }) };
+        let shared = Shared { socket, state, uses, connector, tasks };
+        let link = Self { shared: Arc::new(shared) };
         link.expect_ready().await?;
         link.send(&Sealed::new(hello, Vec::new()).map_err(|error| not_understood(&error))?)
             .await
@@ -124,12 +143,15 @@ impl Link {
         match tell {
             Tell::Open(Ok(())) => {}
             Tell::Open(Err(failure)) => return Err(ImageError::from_worker("", &failure)),
-            Tell::Progress { .. } | Tell::Part { .. } | Tell::Done { .. } => {
+            Tell::Progress { .. }
+            | Tell::Part { .. }
+            | Tell::Connect { .. }
+            | Tell::Done { .. } => {
                 return Err(ImageError::Worker { message: "it does not keep to order".into() });
             }
         }
         let reader = link.clone();
-        tasks.start("image worker", async move { reader.read().await });
+        link.shared.tasks.start("image worker", async move { reader.read().await });
         Ok(link)
     }
 
@@ -184,7 +206,8 @@ impl Link {
             }
             state.next += 1;
             let number = state.next;
-            let asked = Asked { answer, listener: along.listener, layout: along.layout };
+            let (listener, layout, registry) = (along.listener, along.layout, along.registry);
+            let asked = Asked { answer, listener, layout, registry };
             state.asked.insert(number, asked);
             number
         };
@@ -223,7 +246,7 @@ impl Link {
         loop {
             let Ok(Some(packet)) = self.receive().await else { break };
             match wire::unseal::<Tell>(packet) {
-                Ok((tell, _fds)) => self.hear(tell).await,
+                Ok((tell, _fds)) => self.hear(tell),
                 Err(error) => {
                     tracing::warn!(%error, "the image worker is not understood and is let go");
                     break;
@@ -234,7 +257,8 @@ impl Link {
         tracing::debug!("image worker gone");
     }
 
-    async fn hear(&self, tell: Tell) {
+    /// Never waits: while this side does not read, the worker could not write.
+    fn hear(&self, tell: Tell) {
         match tell {
             Tell::Open(_) => {}
             Tell::Progress { number, progress } => {
@@ -245,8 +269,12 @@ impl Link {
                 }
             }
             Tell::Part { number, part, name } => {
-                let layout = self.layout_of(number);
-                self.open_part(layout, number, part, &name).await;
+                let link = self.clone();
+                self.serve(async move { link.open_part(number, part, &name).await });
+            }
+            Tell::Connect { number, connection, target } => {
+                let link = self.clone();
+                self.serve(async move { link.connect(number, connection, &target).await });
             }
             Tell::Done { number, done } => {
                 if let Some(asked) = self.state().asked.remove(&number) {
@@ -257,12 +285,28 @@ impl Link {
         }
     }
 
-    fn layout_of(&self, number: u64) -> Option<Arc<OwnedFd>> {
-        self.state().asked.get(&number).and_then(|asked| asked.layout.clone())
+    /// Does something for the worker, beside reading what else it says.
+    fn serve(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let is_too_much = {
+            let mut state = self.state();
+            state.serving += 1;
+            state.serving > MOST_SERVING
+        };
+        if is_too_much {
+            tracing::warn!("the image worker asks for too much at once and is let go");
+            self.close();
+            return;
+        }
+        let link = self.clone();
+        self.shared.tasks.start("help for the image worker", async move {
+            work.await;
+            link.state().serving -= 1;
+        });
     }
 
     /// Opens a part of a layout for the worker, which gets no folder of the machine.
-    async fn open_part(&self, layout: Option<Arc<OwnedFd>>, number: u64, part: u64, name: &str) {
+    async fn open_part(&self, number: u64, part: u64, name: &str) {
+        let layout = self.state().asked.get(&number).and_then(|asked| asked.layout.clone());
         let opened = match layout {
             Some(folder) if is_part(name) => open_in(&folder, name),
             _ => Err(io::ErrorKind::PermissionDenied.into()),
@@ -273,6 +317,38 @@ impl Link {
         };
         // Whether it is still there is seen by the next read.
         drop(self.post(number, Ask::Opened { part, failed }, fds).await);
+    }
+
+    /// Makes a connection for a pull.
+    async fn connect(&self, number: u64, connection: u64, target: &Target) {
+        // Which registry it is for is what the pull was asked for, not what the worker says.
+        let registry = self.state().asked.get(&number).and_then(|asked| asked.registry.clone());
+        let (outcome, fds) = match registry {
+            Some(registry) => self.connected(&registry, target).await,
+            None => (Err(ConnectFailure::NotAllowed), Vec::new()),
+        };
+        drop(self.post(number, Ask::Connected { connection, outcome }, fds).await);
+    }
+
+    async fn connected(
+        &self,
+        registry: &Endpoint,
+        target: &Target,
+    ) -> (Result<Permitted, ConnectFailure>, Vec<OwnedFd>) {
+        let Some(host) = Host::parse(&target.host) else {
+            return (Err(ConnectFailure::NotAllowed), Vec::new());
+        };
+        let (hop, target) = (hop(target.hop), Endpoint { host, port: target.port });
+        let connected = self.shared.connector.connect(registry, hop, &target).await;
+        let connected = connected.map_err(failure).and_then(|connected| {
+            let broken = |error: io::Error| ConnectFailure::Unreachable(error.to_string());
+            let stream = connected.stream.into_std().map_err(broken)?;
+            Ok((connected.gets_credentials, OwnedFd::from(stream)))
+        });
+        match connected {
+            Ok((gets_credentials, stream)) => (Ok(Permitted { gets_credentials }), vec![stream]),
+            Err(failure) => (Err(failure), Vec::new()),
+        }
     }
 
     /// Whoever waits for an answer is told that there will be none.
@@ -291,6 +367,26 @@ impl Link {
 }
 
 const DENIED: i32 = rustix::io::Errno::ACCESS.raw_os_error();
+
+/// The most that a worker waits for at once. It has a few layers under way for each of its pulls.
+const MOST_SERVING: usize = 64;
+
+fn hop(hop: connector::Hop) -> Hop {
+    match hop {
+        connector::Hop::Registry => Hop::Registry,
+        connector::Hop::Redirect => Hop::Redirect,
+        connector::Hop::TokenService => Hop::TokenService,
+    }
+}
+
+fn failure(error: ConnectError) -> ConnectFailure {
+    match error {
+        ConnectError::NotAllowed(_) => ConnectFailure::NotAllowed,
+        ConnectError::ForeignTokenService(_) => ConnectFailure::ForeignTokenService,
+        ConnectError::Unreachable { source, .. } => ConnectFailure::Unreachable(source.to_string()),
+        ConnectError::Timeout(_) => ConnectFailure::Timeout,
+    }
+}
 
 /// The names that parts of a layout have. What the worker asks for is not trusted.
 fn is_part(name: &str) -> bool {

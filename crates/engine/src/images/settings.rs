@@ -10,11 +10,14 @@ use std::{
 
 use ::images::{
     pull,
-    store::Form,
+    store::{Form, Quota},
     unpack::{Owners, Whiteouts},
     worker::wire::Hello,
 };
 use isolate::{plan::Identity, spawner::IdRange};
+use model::outbound::{Endpoint, Host, ListedRegistry, Rules};
+
+pub use model::outbound::address::{Network, NetworkError};
 
 use super::{Allowed, ImageError, Kind, Limits, Scheme};
 
@@ -23,11 +26,15 @@ use super::{Allowed, ImageError, Kind, Limits, Scheme};
 pub struct Settings {
     /// What may be chosen.
     pub allowed: Allowed,
-    /// By host and port, as they stand in image names.
+    /// By host and port, as they stand in image names. Only these may be on private addresses.
     pub registries: BTreeMap<String, Registry>,
+    /// Networks that no image is fetched from, although they look public.
+    pub refused_networks: Vec<Network>,
     /// A file with the authorities whose certificates are believed.
     pub certificates: PathBuf,
     pub limits: Limits,
+    /// How much of the disk images may take: those of one tenant, and all of them.
+    pub quota: Quota,
     /// How long a worker is kept that nobody needs.
     pub idle: Duration,
 }
@@ -37,6 +44,8 @@ pub struct Settings {
 pub struct Registry {
     pub scheme: Scheme,
     pub login: Option<Login>,
+    /// Another host, perhaps with a port, that issues its tokens and may see the login.
+    pub token_service: Option<String>,
 }
 
 /// Who we are there. The file is read when a worker is started, so that it can be changed.
@@ -53,14 +62,33 @@ impl Default for Settings {
         Self {
             allowed: Allowed { kinds, prefixes: vec!["*".to_owned()] },
             registries: BTreeMap::new(),
+            refused_networks: Vec::new(),
             certificates: PathBuf::from("/etc/ssl/certs/ca-certificates.crt"),
             limits: Limits::default(),
+            quota: Quota::default(),
             idle: Duration::from_mins(1),
         }
     }
 }
 
 impl Settings {
+    /// Returns where the connections of pulls may lead.
+    pub(super) fn rules(&self) -> Rules {
+        let listed = |(name, registry): (&String, &Registry)| {
+            let token_service = registry.token_service.as_ref();
+            let token_service = token_service.and_then(|it| endpoint(it, Scheme::Safe));
+            Some((endpoint(name, registry.scheme)?, ListedRegistry { token_service }))
+        };
+        let registries = self.registries.iter().filter_map(listed).collect();
+        Rules { registries, refused: self.refused_networks.clone() }
+    }
+
+    /// Returns the host and port of the registry in an image's name.
+    pub(super) fn endpoint_of(&self, registry: &str) -> Option<Endpoint> {
+        let scheme = self.registries.get(registry).map_or(Scheme::default(), |it| it.scheme);
+        endpoint(registry, scheme)
+    }
+
     /// Reads what the worker cannot read itself.
     pub(super) fn hello(&self, identity: Identity) -> Result<Hello, ImageError> {
         let mut registries = BTreeMap::new();
@@ -78,10 +106,16 @@ impl Settings {
             registries,
             certificates,
             limits: self.limits,
+            quota: self.quota,
             ..pull::Settings::default()
         };
         Ok(Hello { form: form(identity), settings })
     }
+}
+
+fn endpoint(registry: &str, scheme: Scheme) -> Option<Endpoint> {
+    let (host, port) = pull::endpoint_of(registry, scheme);
+    Some(Endpoint { host: Host::parse(&host)?, port })
 }
 
 /// A bundle of all the world's authorities has a quarter of a megabyte.

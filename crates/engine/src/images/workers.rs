@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use isolate::plan::Identity;
+use model::outbound::Endpoint;
 use tokio::{
     sync::Mutex,
     time::{sleep, timeout},
@@ -12,7 +13,7 @@ use super::{
     ImageError, Settings,
     link::{Link, Use},
 };
-use crate::{spawner::Spawner, tasks::Tasks};
+use crate::{outbound::Connector, spawner::Spawner, tasks::Tasks};
 
 /// Longer than a worker takes to start on a busy machine, also if much is to be deleted first.
 const START: Duration = Duration::from_mins(1);
@@ -29,6 +30,7 @@ struct Inner {
     identity: Identity,
     spawner: Spawner,
     tasks: Tasks,
+    connector: Connector,
     /// Locked while one is started, so that all who want one wait for the same.
     current: Mutex<Option<Link>>,
 }
@@ -40,8 +42,14 @@ impl Workers {
         spawner: Spawner,
         tasks: Tasks,
     ) -> Self {
-        let current = Mutex::default();
-        Self { inner: Arc::new(Inner { settings, identity, spawner, tasks, current }) }
+        let (connector, current) = (Connector::new(settings.rules()), Mutex::default());
+        let inner = Inner { settings, identity, spawner, tasks, connector, current };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Returns the host and port of the registry in an image's name.
+    pub(super) fn endpoint_of(&self, registry: &str) -> Option<Endpoint> {
+        self.inner.settings.endpoint_of(registry)
     }
 
     /// Returns the link to the worker, which is started if there is none.
@@ -66,7 +74,8 @@ impl Workers {
             hello.await.map_err(|error| ImageError::Worker { message: error.to_string() })??;
         let opened = async {
             let socket = self.inner.spawner.start_image_worker().await?;
-            Link::open(socket, hello, &self.inner.tasks).await
+            let (connector, tasks) = (self.inner.connector.clone(), self.inner.tasks.clone());
+            Link::open(socket, hello, connector, tasks).await
         };
         let late = |_elapsed| ImageError::Worker { message: "it did not start in time".into() };
         timeout(START, opened).await.map_err(late)?

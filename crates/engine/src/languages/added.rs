@@ -69,6 +69,7 @@ impl Added {
             warm: Warm::Wait,
             pool_size: self.pool_size,
             slot_memory: ByteSize::mib(1),
+            zygote_memory: ByteSize::default(),
             start_time_variables: Vec::new(),
             files: Vec::new(),
         })

@@ -44,6 +44,7 @@ fn python(program: String) -> Language {
         warm: if isolate::zygote::IS_WRITTEN { Warm::Fork(zygote) } else { Warm::Park(zygote) },
         pool_size: 8,
         slot_memory: ByteSize::mib(3),
+        zygote_memory: ByteSize::mib(32),
         start_time_variables: start_time(&["PYTHON*", "HOME"]),
         files: vec![
             file("sitecustomize.py", include_str!("../../languages/python/park.py")),
@@ -93,7 +94,7 @@ fn elixir(program: String) -> Language {
     };
     Language {
         warm: Warm::Park(parked),
-        pool_size: 1,
+        pool_size: 2,
         slot_memory: ByteSize::mib(64),
         files: vec![(hook, include_str!("../../languages/elixir/park.exs").into())],
         start_time_variables: start_time(&["ERL_*", "ELIXIR_*", "HOME"]),
@@ -111,6 +112,7 @@ fn row(name: &str, program: String, file: &str, min_memory: ByteSize) -> Languag
         warm: Warm::Never,
         pool_size: 0,
         slot_memory: ByteSize::mib(1),
+        zygote_memory: ByteSize::default(),
         start_time_variables: Vec::new(),
         files: Vec::new(),
     }

@@ -10,12 +10,14 @@ mod execs;
 mod farewell;
 mod foreign;
 mod freeze;
+mod idleness;
 mod lives;
 mod losses;
 mod main_process;
 mod moments;
 mod ports;
 mod requests;
+mod retention;
 mod retries;
 mod watchers;
 
@@ -35,9 +37,9 @@ use model::{
     adjustment::Adjusted,
     exec::ExecState,
     ids::{Alias, ExecId, SandboxId, Tenant},
-    life::{EndCause, FailureCause, Life, Phase},
+    life::{Crash, EndCause, FailureCause, Life, Phase},
     sandbox::{Request, Sandbox},
-    spec::Provider as Name,
+    spec::{Provider as Name, RunAs},
     transition::{Observation, Transition},
     units::Timestamp,
 };
@@ -62,11 +64,13 @@ use crate::images::{ImageError, Progress};
 use companions::Beside;
 use execs::Execs;
 use farewell::Farewell;
+use idleness::CpuSample;
 use lives::Door;
 use main_process::MainProcess;
 pub(super) use main_process::NAME as MAIN;
 use moments::Moments;
 use ports::Ports;
+use requests::Waiting;
 use retries::Retry;
 use watchers::Waiter;
 
@@ -103,6 +107,8 @@ pub(super) struct Contact {
     pub(super) tenant: Tenant,
     pub(super) provider: Name,
     pub(super) alias: Option<Alias>,
+    /// How its commands are run that do not say it themselves.
+    pub(super) run: RunAs,
     pub(super) asks: mpsc::Sender<Ask>,
     pub(super) feeds: Arc<Feeds>,
     /// How far its images have come.
@@ -179,7 +185,7 @@ pub(super) struct Actor {
     work: Option<Work>,
     retry: Retry,
     /// Requests that wait until the sandbox has been made ready.
-    waiting: Vec<Wish>,
+    waiting: Vec<Waiting>,
     /// What it is made from, kept for as long as the record may not tell others so.
     materials: Materials,
     /// Until when its processes may take to stop.
@@ -187,6 +193,12 @@ pub(super) struct Actor {
     farewell: Farewell,
     last_at: Timestamp,
     moments: Moments,
+    /// The first event that is kept, as far as this task has seen to it.
+    earliest: u64,
+    /// Whether it was said, since it was stopped, that it is deleted soon.
+    is_warned_of_cleanup: bool,
+    /// Its processor time when it was last looked at.
+    sample: Option<CpuSample>,
     /// How often the supervisor hung up since it last said anything.
     hang_ups: u32,
     /// Why nobody can say what has become of its processes, while that is so.
@@ -265,6 +277,9 @@ impl Actor {
             farewell: Farewell::default(),
             last_at,
             moments,
+            earliest: 1,
+            is_warned_of_cleanup: false,
+            sample: None,
             hang_ups: 0,
             out_of_reach: None,
             is_over: false,
@@ -273,6 +288,7 @@ impl Actor {
 
     async fn run(mut self) {
         while !self.phase().is_terminal() && !self.is_over {
+            self.trim_events().await;
             self.do_what_is_due().await;
             match self.next().await {
                 Happened::Asked(Some(Ask::Request(wish))) => self.answer(wish).await,
@@ -397,7 +413,8 @@ impl Actor {
             (Presence::None, Phase::Stopping) => {
                 self.see_ends_in_journal().await;
                 self.see(Observation::Stopped).await;
-                None
+                // A request that waited for this may have asked for the next thing already.
+                return Box::pin(self.do_what_is_due()).await;
             }
             (Presence::Link(_), Phase::Stopping) => {
                 self.ask_to_stop().await;
@@ -406,10 +423,10 @@ impl Actor {
             // Nothing lives, and nothing is to.
             (Presence::None, Phase::Stopped | Phase::Failed) => None,
             // Its body was lost; what that means was seen already.
-            (Presence::None, Phase::Active | Phase::Idle | Phase::Frozen) => None,
+            (Presence::None, Phase::Active | Phase::Frozen) => None,
             (
                 Presence::Link(_) | Presence::Foreign { .. },
-                Phase::Provisioning | Phase::Resuming | Phase::Active | Phase::Idle | Phase::Frozen,
+                Phase::Provisioning | Phase::Resuming | Phase::Active | Phase::Frozen,
             ) => None,
         };
         if self.phase() == Phase::Deleting {
@@ -450,7 +467,7 @@ impl Actor {
             Done::Found(Err(error)) => {
                 tracing::warn!(sandbox = %id, error = &error as &dyn std::error::Error, "not found");
                 self.presence = Presence::Remains;
-                self.lost(FailureCause::SupervisorLost, &chain(&error)).await;
+                self.crashed(Crash::SupervisorLost).await;
             }
             Done::Ended(Ok(())) => {
                 self.is_cleared();
@@ -497,12 +514,14 @@ impl Actor {
             }
         }
         self.moments.follow(&self.sandbox.life, transition);
+        self.is_warned_of_cleanup &= transition.life().phase == Phase::Stopped;
         self.door.used.send_replace(self.moments.used());
         self.sandbox.life = transition.life().clone();
         if let Some(Adjusted { alias, spec }) = transition.adjusted() {
             (self.sandbox.alias, self.sandbox.spec) = (alias.clone(), spec.clone());
             if let Some(contact) = self.shared.living().get_mut(&self.sandbox.id) {
                 contact.alias.clone_from(alias);
+                contact.run.clone_from(&spec.run);
             }
         }
         self.door.life.send_replace(Some(self.sandbox.life.clone()));
@@ -533,20 +552,13 @@ impl Actor {
         self.ask_again().await;
     }
 
-    /// Once a sandbox is ready, or will never be, those who waited for it are answered.
-    async fn ask_again(&mut self) {
-        if matches!(self.phase(), Phase::Resuming) {
-            return;
-        }
-        for ask in std::mem::take(&mut self.waiting) {
-            Box::pin(self.answer(ask)).await;
-        }
-    }
-
     /// Somebody else changed the sandbox; when, is known by the time of day alone.
     fn become_current(&mut self, current: Sandbox) {
         self.moments = Moments::of(&current.life, clock::now());
         self.door.life.send_replace(Some(current.life.clone()));
+        if let Some(contact) = self.shared.living().get_mut(&self.sandbox.id) {
+            contact.run.clone_from(&current.spec.run);
+        }
         self.sandbox = current;
     }
 

@@ -23,8 +23,8 @@ impl Sandboxes {
         self.get(tenant, sandbox.id.as_str()).await
     }
 
-    /// Returns how long a stopped sandbox is kept that does not say it itself.
-    pub fn keeps_stopped(&self) -> Duration {
+    /// Returns how long a stopped sandbox is kept that does not say it itself; nothing: for ever.
+    pub fn keeps_stopped(&self) -> Option<Duration> {
         self.shared.settings.defaults.keep_stopped
     }
 }

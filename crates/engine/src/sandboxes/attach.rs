@@ -114,6 +114,14 @@ impl Drop for Seat {
     }
 }
 
+/// Says whether an exec was asked for with this. The variables of one that has ended are not kept, and not compared.
+fn is_of(exec: &Exec, mut asked: ExecSpec) -> bool {
+    if exec.life.state.is_terminal() {
+        asked.env.clone_from(&exec.spec.env);
+    }
+    exec.spec == asked
+}
+
 impl Sandboxes {
     /// Starts a command and watches it. One of this id that is there already is watched instead, if it
     /// is the same command; it is never run twice.
@@ -133,7 +141,7 @@ impl Sandboxes {
             Ok(Some(attached)) => Ok(attached),
             Ok(None) | Err(SandboxError::ExecExists) => {
                 let attached = self.attach(tenant, sandbox, &exec).await?;
-                if attached.exec.spec == spec {
+                if is_of(&attached.exec, spec) {
                     Ok(attached)
                 } else {
                     Err(SandboxError::ExecExists)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use model::{
+    activity::{Clients, Commands, Consequence, Cpu, Facts, Heartbeats, Shells, Usage, judge},
     ids::{NodeId, SandboxId, Tenant},
     lease::Activity,
     life::{EndCause, Life, Phase, SuspendReason},
@@ -55,20 +56,22 @@ impl Sandboxes {
         self.shared.living().get(id).map(|contact| contact.provider)
     }
 
-    /// Returns the phase of a sandbox, wherever it lives; nothing if it is gone.
-    pub(crate) async fn phase(&self, id: &SandboxId) -> Result<Option<Phase>, SandboxError> {
+    /// Returns the state of a sandbox, wherever it runs; nothing if there is no record of it.
+    pub(crate) async fn life(&self, id: &SandboxId) -> Result<Option<Life>, SandboxError> {
         let here = self.shared.living().get(id).map(|contact| contact.life.clone());
         if let Some(mut life) = here
             && let Ok(life) = life.wait_for(Option::is_some).await
             && let Some(life) = &*life
         {
-            return Ok(Some(life.phase));
+            return Ok(Some(life.clone()));
         }
-        Ok(self.shared.store.sandbox(id).await?.map(|sandbox| sandbox.life.phase))
+        Ok(self.shared.store.sandbox(id).await?.map(|sandbox| sandbox.life))
     }
 
-    /// Waits until a sandbox can be used or never will, and starts it if it is stopped. Returns its phase.
+    /// Waits until a sandbox can be used or never will, and starts it if it is stopped, or failed with its files
+    /// kept. Returns its phase.
     pub(crate) async fn awake(&self, id: &SandboxId) -> Result<Phase, SandboxError> {
+        let mut was_started = false;
         loop {
             let life = self.shared.living().get(id).map(|contact| contact.life.clone());
             let Some(mut life) = life else {
@@ -79,17 +82,20 @@ impl Sandboxes {
                     !matches!(life.phase, Phase::Provisioning | Phase::Resuming | Phase::Stopping)
                 })
             };
-            let phase = match life.wait_for(is_still).await {
-                Ok(life) => life.as_ref().map(|life| life.phase),
+            let settled = match life.wait_for(is_still).await {
+                Ok(life) => life.as_ref().map(|life| (life.phase, life.can_be_started())),
                 // Its task has come to its end.
                 Err(_) => None,
             };
-            match phase {
-                Some(Phase::Stopped) => match self.shared.request(id, Request::Resume).await {
-                    Ok(_) | Err(SandboxError::Refused(_)) => {}
+            match settled {
+                // A start that failed just now is not repeated until the next request.
+                Some((Phase::Failed, _)) if was_started => return Ok(Phase::Failed),
+                Some((_, true)) => match self.shared.request(id, Request::Resume).await {
+                    Ok(_) => was_started = true,
+                    Err(SandboxError::Refused(_)) => {}
                     Err(error) => return Err(error),
                 },
-                Some(phase) => return Ok(phase),
+                Some((phase, false)) => return Ok(phase),
                 None => return self.awake_elsewhere(id).await,
             }
         }
@@ -106,20 +112,34 @@ impl Sandboxes {
 
     /// Says whether somebody uses a sandbox, or when somebody did, by a clock on which it is this late now.
     pub(crate) fn activity(&self, id: &SandboxId, now: Timestamp) -> Option<Activity> {
-        let (used, way, is_running) = {
+        let (used, clients, commands, shells) = {
             let living = self.shared.living();
             let contact = living.get(id)?;
-            let is_running =
-                contact.life.borrow().as_ref().is_some_and(|it| !it.running.is_empty());
+            let life = contact.life.borrow();
+            let commands = life.as_ref().map_or(Commands::None, Life::commands);
+            let shells = life.as_ref().map_or(Shells::None, Life::shells_running);
             let way = contact.way.unused_for(Duration::ZERO);
-            (*contact.used.borrow(), way, is_running)
+            let feeds = contact.feeds.unused_for(Duration::ZERO);
+            (*contact.used.borrow(), [way, feeds], commands, shells)
         };
+        let now_here = Instant::now();
         let files = self.shared.files.unused_for(id, Duration::ZERO);
-        let last = [way, files].into_iter().flatten().fold(used, Instant::max);
-        let ago = Instant::now().saturating_duration_since(last);
-        if is_running || ago.is_zero() {
+        let clients = clients.into_iter().chain([files]).flatten().max();
+        let is_attached = clients.is_some_and(|last| last >= now_here);
+        let facts = Facts {
+            clients: if is_attached { Clients::Attached } else { Clients::None },
+            commands,
+            shells,
+            // Whoever looks at it notes processor time that was used as its last use.
+            cpu: Cpu::Quiet,
+            // They are noted by the session.
+            heartbeats: Heartbeats::None,
+        };
+        if judge(facts, Consequence::EndLease) == Usage::Active {
             return Some(Activity::Now);
         }
+        let last = clients.map_or(used, |last| last.max(used));
+        let ago = now_here.saturating_duration_since(last);
         let ago = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
         Some(Activity::Last(Timestamp::from_millis(now.as_millis().saturating_sub(ago))))
     }

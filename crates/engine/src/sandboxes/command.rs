@@ -6,7 +6,7 @@ use isolate::supervisor::wire::{Input, Size, Start, User, Wanted};
 use model::{
     image::{HOST, UsedImage},
     sandbox::Sandbox,
-    spec::{self, ElseIn, ExecSpec, SandboxSpec},
+    spec::{self, ElseIn, ExecSpec, RunAs, SandboxSpec},
 };
 
 use super::SandboxError;
@@ -23,6 +23,9 @@ const MAX_TEXT: usize = (128 << 10) - 1;
 
 /// What the variables of an image may take of that.
 pub(super) const MAX_IMAGE_ENV: usize = 8 << 10;
+
+/// The home of root inside.
+const ROOT_HOME: &str = "/root";
 
 pub(super) const ONE_USER: &str =
     "this server runs as an ordinary user, so that sandboxes have no root";
@@ -146,8 +149,21 @@ fn directory<'a>(sandbox: &'a SandboxSpec, spec: &'a ExecSpec) -> &'a str {
     let of_sandbox = sandbox.run.directory.as_deref();
     own.or(of_sandbox).unwrap_or(match spec.else_in {
         ElseIn::Workspace => isolate::plan::WORKSPACE,
-        ElseIn::Home => isolate::plan::HOME,
+        ElseIn::Home => home_of(user_name(sandbox, spec)),
     })
+}
+
+/// Returns the home of a user.
+fn home_of(user: Option<&str>) -> &'static str {
+    match user {
+        Some(user) if RunAs::ROOT.contains(&user) => ROOT_HOME,
+        Some(_) | None => isolate::plan::HOME,
+    }
+}
+
+/// Returns the home of the user that a sandbox's commands are run as.
+pub(super) fn home(run: &RunAs) -> &'static str {
+    home_of(run.user.as_deref())
 }
 
 /// Returns the name of whoever runs a command.
@@ -156,10 +172,19 @@ fn user_name<'a>(sandbox: &'a SandboxSpec, spec: &'a ExecSpec) -> Option<&'a str
 }
 
 fn user(sandbox: &SandboxSpec, spec: &ExecSpec) -> Result<User, SandboxError> {
+    user_called(user_name(sandbox, spec))
+}
+
+/// Returns the user that a sandbox's commands are run as, and its files are read and written by.
+pub(super) fn user_of(run: &RunAs) -> Result<User, SandboxError> {
+    user_called(run.user.as_deref())
+}
+
+fn user_called(name: Option<&str>) -> Result<User, SandboxError> {
     let plain = |user| User::Plain { user, group: user };
-    match user_name(sandbox, spec) {
+    match name {
         None | Some("agbox") => Ok(plain(isolate::plan::INSIDE_USER)),
-        Some("root" | "0") => Ok(User::Root),
+        Some(root) if RunAs::ROOT.contains(&root) => Ok(User::Root),
         Some(other) => match other.parse::<u16>() {
             // Root has one more spelling, and no number has two.
             Ok(number) if number.to_string() == other => Ok(plain(number.into())),
@@ -173,11 +198,7 @@ fn user(sandbox: &SandboxSpec, spec: &ExecSpec) -> Result<User, SandboxError> {
 /// The command's own variables win over the sandbox's, those over its image's, and those over what
 /// everybody has.
 fn environment(image: Option<&UsedImage>, sandbox: &SandboxSpec, spec: &ExecSpec) -> Vec<String> {
-    let home = if matches!(user_name(sandbox, spec), Some("root" | "0")) {
-        "/root"
-    } else {
-        isolate::plan::HOME
-    };
+    let home = home_of(user_name(sandbox, spec));
     let base = [("HOME", home), ("LANG", "C.UTF-8"), ("PATH", PATH)];
     let mut all: BTreeMap<&str, &str> = base.into_iter().collect();
     let image = image.map(|image| &image.env).into_iter().flatten();
@@ -212,8 +233,10 @@ mod tests {
     fn a_command_is_run_as_it_says_else_as_its_sandbox_says() {
         let text = |text: &str| Some(text.to_owned());
         let plain = SandboxSpec::default();
-        let run = spec::RunAs { user: text("root"), directory: text("/srv") };
+        let run = RunAs { user: text("root"), directory: text("/srv") };
         let own = SandboxSpec { run, ..SandboxSpec::default() };
+        let run = RunAs { user: text("0"), directory: None };
+        let root = SandboxSpec { run, ..SandboxSpec::default() };
         let nothing = ExecSpec::default();
         let at_home = ExecSpec { else_in: ElseIn::Home, ..ExecSpec::default() };
         let says = ExecSpec {
@@ -225,6 +248,8 @@ mod tests {
             (&plain, &nothing, "/workspace", "/home/agbox"),
             (&plain, &at_home, "/home/agbox", "/home/agbox"),
             (&own, &at_home, "/srv", "/root"),
+            (&root, &at_home, "/root", "/root"),
+            (&root, &nothing, "/workspace", "/root"),
             (&own, &says, "/tmp", "/home/agbox"),
         ];
         for (sandbox, spec, folder, home) in rows {
@@ -238,7 +263,7 @@ mod tests {
     fn a_sandbox_says_only_what_commands_can_be_run_with() {
         let with =
             |user: Option<&str>, directory: Option<&str>, env: &[(&str, &str)]| SandboxSpec {
-                run: spec::RunAs {
+                run: RunAs {
                     user: user.map(str::to_owned),
                     directory: directory.map(str::to_owned),
                 },

@@ -17,12 +17,14 @@ use body::Body;
 
 /// Refuses companions whose commands could not be run. Their images need not be here yet.
 pub(super) fn check(spec: &SandboxSpec) -> Result<(), SandboxError> {
-    for companion in &spec.companions {
+    for (place, companion) in spec.companions.iter().enumerate() {
         if paths::root_of(&as_sandbox(companion)).is_some() {
-            return Err(SandboxError::Invalid(format!(
+            let message = format!(
                 "companion {:?} cannot be made of a folder: pack it as an image (tar:)",
                 companion.name
-            )));
+            );
+            let field = format!("companion_containers[{place}].image");
+            return Err(SandboxError::not_supported(field, message));
         }
         let checked = companion.healthcheck.as_ref().and_then(Rules::of);
         let commands = [Some(companion.command.clone()), checked.map(|rules| rules.command)];

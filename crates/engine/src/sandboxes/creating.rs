@@ -142,6 +142,7 @@ impl Sandboxes {
         record: Record,
     ) -> Result<(Creating, Place), SandboxError> {
         let shared = &self.shared;
+        shared.settings.resources.check(&spec)?;
         shared.provider(&spec).check(&spec).await?;
         command::check_main(&spec)?;
         command::check_run(&spec, shared.provider(&spec).no_root())?;

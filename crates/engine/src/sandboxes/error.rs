@@ -1,6 +1,9 @@
 //! Why something cannot be done with a sandbox.
 
-use model::{event::Sequence, policy::QuotaError, sandbox::Refusal, snapshot::SnapshotRefusal};
+use model::{
+    event::Sequence, policy::QuotaError, resources::ResourceRefusal, sandbox::Refusal,
+    snapshot::SnapshotRefusal,
+};
 use store::StoreError;
 
 use crate::images::ImageError;
@@ -38,6 +41,12 @@ pub enum SandboxError {
     /// What is asked for can never be.
     #[error("{0}")]
     Invalid(String),
+    /// What one field asks for can never be. The field is named as in the spec of a sandbox.
+    #[error("{message}")]
+    Field { field: String, problem: FieldProblem, message: String },
+    /// It asks for more, or less, of something than one sandbox may have.
+    #[error(transparent)]
+    Resource(#[from] ResourceRefusal),
     #[error(transparent)]
     Quota(#[from] QuotaError),
     /// It may be possible later.
@@ -53,6 +62,26 @@ pub enum SandboxError {
     BrokenOff,
     #[error("the store does not answer as it should")]
     Store(#[source] StoreError),
+}
+
+/// What is wrong with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldProblem {
+    Invalid,
+    /// It is a good value, and this server does not do it.
+    NotSupported,
+}
+
+impl SandboxError {
+    pub(super) fn field(field: impl Into<String>, message: impl Into<String>) -> Self {
+        let (field, message) = (field.into(), message.into());
+        Self::Field { field, problem: FieldProblem::Invalid, message }
+    }
+
+    pub(super) fn not_supported(field: impl Into<String>, message: impl Into<String>) -> Self {
+        let (field, message) = (field.into(), message.into());
+        Self::Field { field, problem: FieldProblem::NotSupported, message }
+    }
 }
 
 impl From<StoreError> for SandboxError {

@@ -38,6 +38,8 @@ pub struct EventStream {
     watch: Watch,
     last: Sequence,
     read: VecDeque<Event>,
+    /// Whether the part that was read last was full, so that there may be more without another change.
+    has_more: bool,
     /// Nothing more is to be expected of a sandbox that has come to its end.
     progress: Option<watch::Receiver<Progress>>,
     progress_from: Instant,
@@ -54,7 +56,9 @@ impl EventStream {
         // Before the first look, so that nothing falls between the two.
         let watch = store.watch(&sandbox);
         let (read, progress_from) = (VecDeque::new(), Instant::now());
-        let mut stream = Self { store, sandbox, watch, last: after, read, progress, progress_from };
+        let has_more = false;
+        let mut stream =
+            Self { store, sandbox, watch, last: after, read, has_more, progress, progress_from };
         stream.read_more().await?;
         Ok(stream)
     }
@@ -80,7 +84,8 @@ impl EventStream {
             // What was read is not lost if this is dropped: nothing is read in here.
             select! {
                 biased;
-                changed = self.watch.changed() => changed?,
+                changed = self.watch.changed(), if !self.has_more => changed?,
+                () = std::future::ready(()), if self.has_more => {}
                 progress = changed(&mut self.progress, self.progress_from) => {
                     self.progress_from = Instant::now() + SELDOM;
                     return Ok(Some(News::Progress(progress)));
@@ -103,7 +108,9 @@ impl EventStream {
 
     async fn read_more(&mut self) -> Result<(), SandboxError> {
         let read: Result<_, StoreError> = self.store.events(&self.sandbox, self.last, PART).await;
-        self.read.extend(read?.events);
+        let events = read?.events;
+        self.has_more = events.len() >= PART as usize;
+        self.read.extend(events);
         Ok(())
     }
 }

@@ -6,11 +6,12 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
 };
 
 use isolate::supervisor::wire::{Stored, Wanted, Written};
 use model::{exec::ExecEnd, ids::ExecId};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     attach::{Extent, Flow, Stream, Usage},
@@ -73,6 +74,12 @@ impl Feeds {
         }
     }
 
+    /// Returns when no client will have been attached to a running command for so long, if one ever was.
+    pub(super) fn unused_for(&self, time: Duration) -> Option<Instant> {
+        let last = self.all().values().filter_map(|feed| feed.last_attended()).max();
+        last.and_then(|last| last.checked_add(time))
+    }
+
     fn all(&self) -> MutexGuard<'_, HashMap<ExecId, Arc<Feed>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,6 +126,8 @@ struct Readers {
     is_held: bool,
     /// Whether there is such a command.
     is_real: bool,
+    /// When the last client left.
+    left_at: Option<Instant>,
 }
 
 /// What part of that which is kept has to be read before the supervisor is told.
@@ -135,6 +144,11 @@ impl Feed {
         self.number()
     }
 
+    /// Returns when a client was last attached: now, if one is.
+    fn last_attended(&self) -> Option<Instant> {
+        if *self.attended.borrow() > 0 { Some(Instant::now()) } else { self.readers().left_at }
+    }
+
     /// Returns the number of somebody who reads and does not count among those who watch.
     pub(super) fn number(&self) -> u64 {
         let mut readers = self.readers();
@@ -149,6 +163,7 @@ impl Feed {
             readers.left = Some(readers.left.map_or(wanted, |left| least(left, wanted)));
         }
         self.awaited.send_replace(readers.wanted.len());
+        readers.left_at = Some(Instant::now());
         drop(readers);
         self.attended.send_modify(|attended| *attended = attended.saturating_sub(1));
     }

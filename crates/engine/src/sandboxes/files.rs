@@ -13,7 +13,6 @@ use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use isolate::{
     files::wire::{self, Answer, Ask, At, Kind, Stat},
-    plan::INSIDE_USER,
     supervisor::wire::User,
 };
 use model::{
@@ -21,10 +20,11 @@ use model::{
     ids::{SandboxId, Tenant},
     path::CleanPath,
     sandbox::{Request, WhenStopped},
+    spec::RunAs,
 };
 use tokio::time::timeout;
 
-use super::{Sandboxes, Shared, link};
+use super::{Sandboxes, Shared, command, link};
 use agent::Agent;
 pub(super) use crew::Crews;
 use crew::{Counted, Crew};
@@ -34,8 +34,10 @@ pub use searching::{Entry, Found, Line, Page};
 pub use watching::{Breadth, Watching};
 pub use writing::Writing;
 
-/// What a path is from that does not begin at the root.
-pub const HOME: &str = isolate::plan::HOME;
+/// Returns what a path is from that does not begin at the root: the home of the sandbox's user.
+pub fn home(run: &RunAs) -> &'static str {
+    command::home(run)
+}
 
 /// The largest file that is written.
 pub const MAX_FILE: u64 = 4 << 30;
@@ -127,6 +129,19 @@ impl Sandboxes {
             None => self.get(tenant, name).await?.id,
         };
         Ok(Files { shared: Arc::clone(&self.shared), sandbox, when_stopped })
+    }
+
+    /// Returns the home of the user that the files of a sandbox are used by, who is the user that its
+    /// commands are run as.
+    pub fn home(&self, sandbox: &SandboxId) -> &'static str {
+        home(&self.shared.run_of(sandbox))
+    }
+}
+
+impl Shared {
+    /// Returns how commands of a sandbox are run, if it has a task here. Another has no files to use.
+    fn run_of(&self, sandbox: &SandboxId) -> RunAs {
+        self.living().get(sandbox).map(|contact| contact.run.clone()).unwrap_or_default()
     }
 }
 
@@ -263,15 +278,20 @@ impl Files {
     async fn hire(&self) -> Result<Hired, FileError> {
         self.wake().await?;
         let crew = self.crew();
-        let Some(agent) = crew.waiting() else { return self.hire_new().await };
+        let Some(agent) = crew.waiting(self.user()?) else { return self.hire_new().await };
         Ok(Hired::new(&self.shared, crew, agent, true))
+    }
+
+    /// Returns the user that agents have: the one that commands of the sandbox are run as.
+    fn user(&self) -> Result<User, FileError> {
+        Ok(command::user_of(&self.shared.run_of(&self.sandbox))?)
     }
 
     /// Has another agent started.
     async fn hire_new(&self) -> Result<Hired, FileError> {
         let crew = self.crew();
         let room = crew.room().await?;
-        let user = User::Plain { user: INSIDE_USER, group: INSIDE_USER };
+        let user = self.user()?;
         let (folder, secret) = self.shared.machine.door(self.sandbox.as_str());
         let asked = async {
             let _turn = crew.asking.acquire().await.ok();
@@ -286,7 +306,7 @@ impl Files {
             }
             Err(_) => return Err(FileError::Late),
         };
-        let agent = Agent::new(socket, room).map_err(FileError::Kernel)?;
+        let agent = Agent::new(socket, user, room).map_err(FileError::Kernel)?;
         Ok(Hired::new(&self.shared, crew, agent, false))
     }
 }

@@ -47,6 +47,11 @@ impl Group {
         tokio::task::spawn_blocking(freeze).await.unwrap_or(Err(FreezeError::NoFreezer))
     }
 
+    /// Returns the processor time that its processes have used.
+    pub(super) fn cpu_time(&self) -> io::Result<Duration> {
+        Ok(self.0.usage()?.cpu_time)
+    }
+
     pub(super) fn thaw(&self) -> Result<(), FreezeError> {
         self.0.thaw()
     }

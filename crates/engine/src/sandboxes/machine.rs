@@ -1,5 +1,7 @@
 //! What sandboxes are made of on this machine: orders to the spawner, and what the machine can do.
 
+mod groups;
+
 use std::{
     fmt, io,
     os::fd::OwnedFd,
@@ -205,9 +207,16 @@ impl Machine {
     }
 
     fn check_all_but_disk(&self, spec: &SandboxSpec) -> Result<(), SandboxError> {
-        let Resources { millicores, memory, disk: _ } = spec.resources;
-        if !self.has_limits && (millicores.is_some() || memory.is_some()) {
-            return refuse(SOFT);
+        let Resources { millicores, memory, processes, disk: _ } = spec.resources;
+        let limits = [
+            ("cpu_limit", millicores.is_some()),
+            ("memory_limit", memory.is_some()),
+            ("processes", processes.is_some()),
+        ];
+        if let Some((field, _)) = limits.into_iter().find(|(_, is_asked)| *is_asked)
+            && !self.has_limits
+        {
+            return Err(SandboxError::not_supported(field, SOFT));
         }
         check_kind(spec)?;
         let mut companions = spec.companions.iter();
@@ -227,9 +236,12 @@ impl Machine {
         match (volumes, limit) {
             // It can be only when the server is started in another way.
             (Volumes::None { why }, _) => refuse(&why),
-            (Volumes::Held { kind: DiskKind::Unlimited, .. }, Some(_)) => refuse(NO_DISK_LIMIT),
+            (Volumes::Held { kind: DiskKind::Unlimited, .. }, Some(_)) => {
+                Err(SandboxError::not_supported("disk_limit", NO_DISK_LIMIT))
+            }
             (_, Some(limit)) if limit < LEAST_DISK => {
-                refuse(&format!("a sandbox's disk_limit is at least {LEAST_DISK}"))
+                let message = format!("a sandbox's disk_limit is at least {LEAST_DISK}");
+                Err(SandboxError::field("disk_limit", message))
             }
             // Whatever is broken may not be so any more when it is made.
             (Volumes::Held { .. } | Volumes::Broken { .. }, _) => Ok(()),
@@ -296,6 +308,7 @@ impl Machine {
             },
             beside: body.beside,
             hosts: body.hosts,
+            max_processes: sandbox.spec.resources.processes.unwrap_or(usual.max_processes),
             disk: match sandbox.spec.resources.disk {
                 Some(limit) => DiskLimit::Promised(ByteCount(limit.as_bytes())),
                 None => usual.disk,
@@ -367,44 +380,6 @@ impl Machine {
             (SandboxAnswer::NoBody { rebooted }, _) => Ok(Found::Nothing { rebooted }),
             _ => Err(MachineError::Confused),
         }
-    }
-
-    /// Opens the control group of a sandbox that lives.
-    async fn group(&self, name: &str) -> Result<Group, MachineError> {
-        match self.look(name).await? {
-            (SandboxAnswer::Body { cgroup }, fds) => Ok(Group::new(cgroup, fds)?),
-            _ => Err(MachineError::Confused),
-        }
-    }
-
-    /// Has a sandbox and its companions stand still, or none of them.
-    pub(super) async fn freeze_all(&self, sandbox: &Sandbox) -> Result<(), MachineError> {
-        for group in self.groups(sandbox).await? {
-            if let Err(error) = group.freeze().await {
-                self.thaw_all(sandbox).await?;
-                return Err(error.into());
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) async fn thaw_all(&self, sandbox: &Sandbox) -> Result<(), MachineError> {
-        let groups = self.groups(sandbox).await?;
-        Ok(groups.iter().try_for_each(Group::thaw)?)
-    }
-
-    /// Opens the control groups of a sandbox and of its companions that live.
-    async fn groups(&self, sandbox: &Sandbox) -> Result<Vec<Group>, MachineError> {
-        let mut groups = vec![self.group(sandbox.id.as_str()).await?];
-        for name in companions_of(sandbox) {
-            match self.group(&name).await {
-                Ok(group) => groups.push(group),
-                // It is down, and will be started again or not.
-                Err(MachineError::Confused) => {}
-                Err(other) => return Err(other),
-            }
-        }
-        Ok(groups)
     }
 
     async fn look(&self, name: &str) -> Result<(SandboxAnswer, Vec<OwnedFd>), MachineError> {
@@ -574,13 +549,16 @@ fn refuse<T>(what: &str) -> Result<T, SandboxError> {
 /// Refuses what no machine makes yet.
 fn check_kind(spec: &SandboxSpec) -> Result<(), SandboxError> {
     if spec.companions.len() > MAX_COMPANIONS {
-        return refuse(&format!("a sandbox has at most {MAX_COMPANIONS} companions"));
+        let message = format!("a sandbox has at most {MAX_COMPANIONS} companions");
+        return Err(SandboxError::field("companion_containers", message));
     }
-    if spec.ports.iter().any(|port| port.protocol != Protocol::Tcp) {
-        return refuse("this server publishes ports of TCP only");
+    if let Some(place) = spec.ports.iter().position(|port| port.protocol != Protocol::Tcp) {
+        let field = format!("ports[{place}].protocol");
+        return Err(SandboxError::not_supported(field, "this server publishes ports of TCP only"));
     }
     if spec.ports.len() > MAX_PORTS {
-        return refuse(&format!("a sandbox publishes at most {MAX_PORTS} ports"));
+        let message = format!("a sandbox publishes at most {MAX_PORTS} ports");
+        return Err(SandboxError::field("ports", message));
     }
     Ok(())
 }

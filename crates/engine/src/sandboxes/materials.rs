@@ -54,7 +54,7 @@ pub(super) async fn gather(
             let opened = machine.open_granted(&sandbox.id, path).await;
             wanted.opened = opened.map_err(|error| unreadable(name, &error))?;
         }
-        match images.get(wanted, listener).await? {
+        match images.get(&sandbox.tenant, wanted, listener).await? {
             // It is used where it is, by who can open it.
             Found::Host | Found::Directory { .. } => {}
             Found::Image(pinned) => {

@@ -59,7 +59,7 @@ impl Sandboxes {
         let spawner = self.shared.machine.spawner();
         let path = path.to_str().ok_or_else(|| invalid("a path must be UTF-8"))?.to_owned();
         let order = SandboxOrder::OpenPath { with: caller.with(), path };
-        match ask(spawner, order, caller).await? {
+        match ask(spawner, order, caller, |_| None).await? {
             (SandboxAnswer::Path, Some(fd)) => Ok(fd),
             _ => Err(confused()),
         }
@@ -82,7 +82,8 @@ pub(super) async fn grant(
     check(spec, &paths)?;
     let (sandbox, with) = (sandbox.to_string(), caller.with());
     let order = SandboxOrder::Grant { sandbox, with, paths };
-    let (SandboxAnswer::Granted { missing }, _) = ask(spawner, order, caller).await? else {
+    let granted = ask(spawner, order, caller, |path| field_of(spec, path)).await?;
+    let (SandboxAnswer::Granted { missing }, _) = granted else {
         return Err(confused());
     };
     for (place, tool) in tools.into_iter().enumerate() {
@@ -133,16 +134,36 @@ pub(super) fn has_paths(spec: &SandboxSpec) -> bool {
         || !spec.tools.is_empty()
 }
 
+/// Returns the field of a spec that names a path of the machine.
+fn field_of(spec: &SandboxSpec, path: &str) -> Option<String> {
+    let at = |name: &str, place: usize| format!("{name}[{place}].source");
+    let mount = spec.mounts.iter().position(|mount| mount.source == path);
+    let copy = || spec.copies.iter().position(|copy| copy.source == path);
+    let is_place =
+        |image: &str| image.parse().ok().and_then(place_of).is_some_and(|place| place == path);
+    let companion = || spec.companions.iter().position(|companion| is_place(&companion.image));
+    mount
+        .map(|place| at("mounts", place))
+        .or_else(|| copy().map(|place| at("copies", place)))
+        .or_else(|| is_place(&spec.image).then(|| "image".to_owned()))
+        .or_else(|| companion().map(|place| format!("companion_containers[{place}].image")))
+        .or_else(|| (!spec.tools.is_empty()).then(|| "builtin_tools".to_owned()))
+}
+
 async fn ask(
     spawner: &Spawner,
     order: SandboxOrder,
     caller: &Caller,
+    field_of: impl FnOnce(&str) -> Option<String>,
 ) -> Result<(SandboxAnswer, Option<OwnedFd>), SandboxError> {
     let fds: Vec<BorrowedFd<'_>> = caller.connection().into_iter().collect();
     let asked = spawner.sandbox_with(order, &fds).await;
     let (answer, fds) = asked.map_err(|error| SandboxError::Unavailable(error.to_string()))?;
     match answer {
-        SandboxAnswer::NoPath(no_path) => Err(SandboxError::Invalid(no_path.to_string())),
+        SandboxAnswer::NoPath(no_path) => Err(match field_of(&no_path.path) {
+            Some(field) => SandboxError::field(field, no_path.to_string()),
+            None => SandboxError::Invalid(no_path.to_string()),
+        }),
         SandboxAnswer::Failed { broken } => {
             Err(SandboxError::Unavailable(EngineError::from(broken).to_string()))
         }

@@ -1,7 +1,7 @@
 //! Where sandboxes run. Whatever makes their bodies, each has a supervisor of ours that listens in its
 //! folder: commands, shells, files and ports are the same everywhere, and no provider knows of them.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use model::{
     sandbox::Sandbox,
@@ -64,6 +64,14 @@ pub(super) trait Provider: fmt::Debug + Send + Sync {
     fn freeze<'a>(&'a self, sandbox: &'a Sandbox) -> Doing<'a, Result<(), MachineError>>;
 
     fn thaw<'a>(&'a self, sandbox: &'a Sandbox) -> Doing<'a, Result<(), MachineError>>;
+
+    /// Returns the processor time that its processes have used; nothing if that cannot be known here.
+    fn cpu_time<'a>(
+        &'a self,
+        _sandbox: &'a Sandbox,
+    ) -> Doing<'a, Result<Option<Duration>, MachineError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Ends every process, and keeps the files.
     fn end<'a>(&'a self, sandbox: &'a Sandbox) -> Doing<'a, Result<(), MachineError>>;
@@ -162,6 +170,13 @@ impl Provider for Machine {
 
     fn thaw<'a>(&'a self, sandbox: &'a Sandbox) -> Doing<'a, Result<(), MachineError>> {
         Box::pin(self.thaw_all(sandbox))
+    }
+
+    fn cpu_time<'a>(
+        &'a self,
+        sandbox: &'a Sandbox,
+    ) -> Doing<'a, Result<Option<Duration>, MachineError>> {
+        Box::pin(Self::cpu_time(self, sandbox))
     }
 
     fn end<'a>(&'a self, sandbox: &'a Sandbox) -> Doing<'a, Result<(), MachineError>> {

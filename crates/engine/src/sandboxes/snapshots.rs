@@ -52,6 +52,7 @@ impl Sandboxes {
             labels: labels.clone(),
             ..SandboxSpec::default()
         };
+        shared.settings.resources.check(&like_a_sandbox)?;
         shared.machine.check(&like_a_sandbox).await?;
         command::check_run(&like_a_sandbox, shared.provider(&like_a_sandbox).no_root())?;
         materials::check(&shared.images, &like_a_sandbox, &[])?;
@@ -116,6 +117,15 @@ impl Sandboxes {
         Ok(id)
     }
 
+    /// Has commands and files of a sandbox be root's, if neither the request nor its snapshot names a user
+    /// and its provider has a root.
+    pub fn as_root_by_default(&self, mut spec: SandboxSpec) -> SandboxSpec {
+        if spec.run.user.is_none() && self.shared.provider(&spec).no_root().is_none() {
+            spec.run.user = Some("root".to_owned());
+        }
+        spec
+    }
+
     /// Returns what a sandbox is made of that is to be made from a snapshot of this name, or else from
     /// the image of this name.
     pub async fn made_from(
@@ -159,7 +169,7 @@ fn build(shared: &Arc<Shared>, snapshot: Snapshot) {
     shared.tasks.start("snapshot", async move {
         let wanted = snapshot.image.parse::<Wanted>();
         let found = match wanted {
-            Ok(wanted) => here.images.get(wanted, &Listener::default()).await,
+            Ok(wanted) => here.images.get(&snapshot.tenant, wanted, &Listener::default()).await,
             Err(error) => Err(error),
         };
         // Nobody deletes what is held before its record says that it is needed.

@@ -43,7 +43,9 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) fn of(spec: &SandboxSpec) -> Self {
         let has_usual_files = spec.image == HOST && spec.resources.disk.is_none();
-        let is_usual = has_usual_files && !has_paths(spec) && spec.companions.is_empty();
+        let has_usual_limits = spec.resources.processes.is_none();
+        let is_usual =
+            has_usual_files && has_usual_limits && !has_paths(spec) && spec.companions.is_empty();
         if is_usual { Self::Usual } else { Self::Other }
     }
 }

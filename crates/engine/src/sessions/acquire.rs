@@ -10,7 +10,7 @@ use std::{
 use model::{
     audit::Entry,
     ids::{SandboxId, SessionId, Tenant},
-    life::Phase,
+    life::{Life, Phase},
     policy::Quotas,
     sandbox::Sandbox,
     scope::Scope,
@@ -23,7 +23,7 @@ use store::{
 };
 use tokio::time::timeout;
 
-use super::{SessionError, Sessions, Shared, Shown, Which, is_gone};
+use super::{SessionError, Sessions, Shared, Shown, Which};
 use crate::sandboxes::{SandboxError, random};
 
 /// For how long a request of the same key is the same request.
@@ -200,15 +200,21 @@ impl Shared {
         if !session.is_live() || decide(Some(session.state), ask.request).is_err() {
             return Ok(None);
         }
-        let phase = match self.sandboxes.look(&session.sandbox, |life| life.phase) {
-            Some(phase) => Some(phase),
-            None => self.sandboxes.phase(&session.sandbox).await?,
+        let is_gone = match self.sandboxes.look(&session.sandbox, Life::is_gone) {
+            Some(is_gone) => is_gone,
+            None => self.is_gone(&session.sandbox).await?,
         };
-        if phase.is_none_or(is_gone) {
+        if is_gone {
             return Ok(None);
         }
         let hint = ask.verdict_on_hint(&session.sandbox);
         Ok(Some((session, hint)))
+    }
+
+    /// Says whether nothing of a sandbox can be used again.
+    async fn is_gone(&self, sandbox: &SandboxId) -> Result<bool, SessionError> {
+        let life = self.sandboxes.life(sandbox).await?;
+        Ok(life.is_none_or(|life| life.is_gone()))
     }
 
     /// Comes to a session in its turn.
@@ -249,10 +255,7 @@ impl Shared {
         latest: Option<&Session>,
     ) -> Result<(Session, Hint), SessionError> {
         let is_there = match latest {
-            Some(latest) if !latest.has_ended() => {
-                let phase = self.sandboxes.phase(&latest.sandbox).await?;
-                !phase.is_none_or(is_gone)
-            }
+            Some(latest) if !latest.has_ended() => !self.is_gone(&latest.sandbox).await?,
             Some(_) | None => false,
         };
         let state = latest.map(|latest| match latest.state {
@@ -407,7 +410,7 @@ impl Shared {
             Err(error) => return Err(error.into()),
         };
         let is_other = ask.image.as_ref().is_some_and(|image| *image != sandbox.spec.image);
-        if is_gone(sandbox.life.phase) || is_other {
+        if sandbox.life.is_gone() || is_other {
             return Ok(None);
         }
         let bound = self.store().session_with(&sandbox.id).await?;
@@ -439,15 +442,17 @@ impl Shared {
         let here = self.sandboxes.look(&session.sandbox, |life| life.phase);
         let is_still = matches!(
             (here, request),
-            (Some(Phase::Active | Phase::Idle | Phase::Frozen), _)
+            (Some(Phase::Active | Phase::Frozen), _)
                 | (Some(Phase::Stopped | Phase::Stopping), Request::Attach)
         );
         if !is_still {
             let awake = timeout(wait, self.sandboxes.awake(&session.sandbox)).await;
             match awake.map_err(|_elapsed| SessionError::Starting)?? {
                 Phase::Provisioning | Phase::Resuming => return Err(SessionError::Starting),
-                phase if is_gone(phase) => return Err(self.failed(&session).await),
-                _ => {}
+                Phase::Failed | Phase::Deleting | Phase::Terminated => {
+                    return Err(self.failed(&session).await);
+                }
+                Phase::Active | Phase::Frozen | Phase::Stopping | Phase::Stopped => {}
             }
         }
         // It may have been renewed or ended meanwhile.

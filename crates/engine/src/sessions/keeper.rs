@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, interval, sleep_until},
 };
 
-use super::{SessionError, Shared, Which, is_gone};
+use super::{SessionError, Shared, Which};
 use crate::sandboxes::SandboxError;
 
 /// How long before an end whoever follows the sandbox is told, in seconds, the first first.
@@ -138,8 +138,8 @@ impl Shared {
                 Ok(())
             }
             State::Live => {
-                let phase = self.sandboxes.phase(&session.sandbox).await?;
-                if phase.is_none_or(is_gone) {
+                let life = self.sandboxes.life(&session.sandbox).await?;
+                if life.is_none_or(|life| life.is_gone()) {
                     return self.finish(session, SessionEnd::SandboxGone).await;
                 }
                 self.look_at_lease(session, now).await

@@ -1,27 +1,25 @@
-//! Slots of one language that wait ahead of their requests.
+//! Slots of one language that wait ahead of the requests of one tenant.
 //!
 //! A request takes a waiting slot at once. If there is none it waits for the next that is made;
-//! those who wait come before the pool, which is filled when nobody is in line. How many there are
-//! follows the load, within the memory that all pools share.
+//! requests come before the pool, which is filled on processors that no request needs. How many there
+//! are follows the load, within the tenant's share of the memory that all pools have.
 
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use model::{
-    limits::Limits,
-    pools::{self, Room, Seen},
-    units::ByteSize,
+    limits::{FixedLimits, Limits},
+    pools::{self, Seen},
 };
-use rustix::process::{Resource, getrlimit};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{Slot, launch_warm, make, zygote::Zygotes};
+use super::{Slot, budget::Budget, launch_warm, make, zygote::Zygotes};
 use crate::{
     EngineError, PoolLoad,
     languages::{Language, Warm, slot_spec},
@@ -38,48 +36,11 @@ const GIVE_UP_AFTER: u32 = 3;
 /// How long a pool must not need a slot before it has fewer.
 const QUIET: Duration = Duration::from_secs(30);
 
-/// What pools may take together.
 #[derive(Debug)]
-pub(super) struct Budget {
-    memory: ByteSize,
-    slots: usize,
-    taken: Mutex<(ByteSize, usize)>,
-}
-
-/// A waiting slot has about this many descriptors in the daemon.
-const DESCRIPTORS: u64 = 16;
-
-impl Budget {
-    /// Half of the descriptors that this process may have are left to connections and to what runs.
-    pub(super) fn new(memory: ByteSize) -> Self {
-        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let slots = usize::try_from(descriptors / 2 / DESCRIPTORS).unwrap_or(usize::MAX);
-        Self { memory, slots, taken: Mutex::default() }
-    }
-
-    fn room(&self) -> Room {
-        let (memory, slots) = *self.taken();
-        Room { memory: self.memory.saturating_sub(memory), slots: self.slots.saturating_sub(slots) }
-    }
-
-    /// Notes that a pool has another size. Two that grow at once may go past the budget by one
-    /// step; the next one sees it.
-    fn note(&self, before: Option<pools::Pool>, after: pools::Pool) {
-        let (old_memory, old_slots) =
-            before.map_or_else(Default::default, |pool| (pool.memory(), pool.size));
-        let mut taken = self.taken();
-        taken.0 = taken.0.saturating_sub(old_memory).saturating_add(after.memory());
-        taken.1 = taken.1.saturating_sub(old_slots).saturating_add(after.size);
-    }
-
-    fn taken(&self) -> MutexGuard<'_, (ByteSize, usize)> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
+    tenant: Arc<str>,
     language: Language,
+    limits: FixedLimits,
     budget: Arc<Budget>,
     spawner: Spawner,
     tasks: Tasks,
@@ -89,9 +50,31 @@ pub(super) struct Pool {
     state: Mutex<State>,
 }
 
+/// What a pool is opened with.
+pub(super) struct PoolParts {
+    pub(super) tenant: Arc<str>,
+    pub(super) language: Language,
+    /// What every slot of it is made with.
+    pub(super) limits: FixedLimits,
+    pub(super) budget: Arc<Budget>,
+    pub(super) spawner: Spawner,
+    pub(super) tasks: Tasks,
+}
+
 /// A request that is in line for a slot of a pool, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct InLine(Arc<Pool>);
+
+impl InLine {
+    pub(super) fn pool(&self) -> &Arc<Pool> {
+        &self.0
+    }
+
+    /// Leaves the line, and returns the pool.
+    pub(crate) fn leave(self) -> Arc<Pool> {
+        Arc::clone(&self.0)
+    }
+}
 
 impl Drop for InLine {
     fn drop(&mut self) {
@@ -99,7 +82,7 @@ impl Drop for InLine {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     ready: VecDeque<Slot>,
     waiting: VecDeque<oneshot::Sender<Result<Slot, EngineError>>>,
@@ -111,37 +94,90 @@ struct State {
     size: usize,
     fewest_ready: usize,
     last_limits: Option<Limits>,
-    /// Whether somebody comes back to look whether there are too many.
+    last_used: Instant,
+    /// Whether a task comes back to look whether there are too many.
     is_watched: bool,
+    /// Nothing is made or kept any more.
+    is_closed: bool,
 }
 
 impl Pool {
-    pub(super) fn open(
-        language: Language,
-        spawner: Spawner,
-        tasks: Tasks,
-        budget: Arc<Budget>,
-    ) -> Arc<Self> {
+    pub(super) fn open(parts: PoolParts) -> Arc<Self> {
+        let PoolParts { tenant, language, limits, budget, spawner, tasks } = parts;
         let zygotes = match &language.warm {
             Warm::Fork(program) => Some(Zygotes::new(spawner.clone(), program.clone())),
             Warm::Park(_) | Warm::Wait | Warm::Never => None,
         };
-        let state = State { size: language.pool_size, ..State::default() };
-        let (in_line, state) = (AtomicUsize::new(0), Mutex::new(state));
-        let pool = Arc::new(Self { language, budget, spawner, tasks, zygotes, in_line, state });
-        pool.budget.note(None, pool.policy(&pool.state()));
+        budget.note(&tenant, None, Some(Self::smallest(&language)));
+        let state = Mutex::new(State::new(language.pool_size));
+        let in_line = AtomicUsize::new(0);
+        let pool = Arc::new(Self {
+            tenant,
+            language,
+            limits,
+            budget,
+            spawner,
+            tasks,
+            zygotes,
+            in_line,
+            state,
+        });
         pool.fill();
         pool
     }
 
-    pub(super) fn language(&self) -> &Language {
-        &self.language
+    /// Returns what a new pool of this language is.
+    pub(super) fn smallest(language: &Language) -> pools::Pool {
+        pools::Pool {
+            least: language.pool_size,
+            size: language.pool_size,
+            slot_memory: language.slot_memory,
+            base_memory: language.zygote_memory,
+        }
     }
 
     /// Notes that a request is going to need a slot.
     pub(super) fn line_up(self: &Arc<Self>) -> InLine {
         self.in_line.fetch_add(1, Ordering::Relaxed);
+        self.state().last_used = Instant::now();
         InLine(Arc::clone(self))
+    }
+
+    /// Whether no request is in line for a slot.
+    pub(super) fn is_unused(&self) -> bool {
+        self.in_line.load(Ordering::Relaxed) == 0
+    }
+
+    pub(super) fn last_used(&self) -> Instant {
+        self.state().last_used
+    }
+
+    /// Ends every slot that waits, and the zygote once what was forked from it has ended.
+    pub(super) fn close(self: &Arc<Self>) {
+        let ready = {
+            let mut state = self.state();
+            state.is_closed = true;
+            self.budget.note(&self.tenant, Some(self.policy(&state)), None);
+            std::mem::take(&mut state.ready)
+        };
+        drop(ready);
+        let pool = Arc::clone(self);
+        self.tasks.start("end a zygote", async move {
+            if let Some(zygotes) = &pool.zygotes {
+                zygotes.close().await;
+            }
+        });
+    }
+
+    /// Has as few slots waiting as a new pool.
+    pub(super) fn shrink_to_least(&self) {
+        let surplus = {
+            let mut state = self.state();
+            self.resize(&mut state, self.language.pool_size);
+            let kept = state.size.min(state.ready.len());
+            state.ready.split_off(kept)
+        };
+        drop(surplus);
     }
 
     /// Takes a slot: one that waits, or the next that is made.
@@ -169,7 +205,7 @@ impl Pool {
     /// Starts as many makers as there are slots wanted.
     pub(super) fn fill(self: &Arc<Self>) {
         let mut state = self.state();
-        while state.wants_more(self.in_line.load(Ordering::Relaxed)) {
+        while state.wants_more(self.in_line.load(Ordering::Relaxed), *PROCESSORS) {
             state.being_made += 1;
             let pool = Arc::clone(self);
             self.tasks.start("make a slot", async move {
@@ -188,7 +224,7 @@ impl Pool {
                 None => None,
             };
             let launch = launch_warm(&self.language, zygote, self.is_waited_for());
-            make(&self.spawner, slot_spec(launch)).await
+            make(&self.spawner, slot_spec(launch, self.limits)).await
         };
         match warm.await {
             Err(error) if self.is_waited_for() => {
@@ -198,7 +234,7 @@ impl Pool {
                     "no slot could be made ahead; making one anew"
                 );
                 let launch = self.language.launch_anew();
-                let made = make(&self.spawner, slot_spec(launch)).await;
+                let made = make(&self.spawner, slot_spec(launch, self.limits)).await;
                 made.inspect(|_| self.state().made_anew += 1)
             }
             made => made,
@@ -223,6 +259,9 @@ impl Pool {
         match &made {
             Ok(_) => state.failures = 0,
             Err(_) => state.failures += 1,
+        }
+        if state.is_closed {
+            return;
         }
         let mut made = Some(made);
         // Whoever has gone away in the meantime is passed over.
@@ -250,18 +289,14 @@ impl Pool {
     }
 
     fn policy(&self, state: &State) -> pools::Pool {
-        pools::Pool {
-            least: self.language.pool_size,
-            size: state.size,
-            slot_memory: self.language.slot_memory,
-        }
+        pools::Pool { size: state.size, ..Self::smallest(&self.language) }
     }
 
     /// A request has found no slot: the next ones are to.
     fn grow(self: &Arc<Self>, state: &mut State) {
         let policy = self.policy(state);
         let in_line = self.in_line.load(Ordering::Relaxed);
-        self.resize(state, policy.grown(in_line, self.budget.room()));
+        self.resize(state, policy.grown(in_line, self.budget.room(&self.tenant)));
         if state.size > self.language.pool_size && !state.is_watched {
             state.is_watched = true;
             let pool = Arc::clone(self);
@@ -279,6 +314,9 @@ impl Pool {
             }
             let surplus = {
                 let mut state = self.state();
+                if state.is_closed {
+                    return;
+                }
                 let seen = Seen { waiting: state.waiting.len(), fewest_ready: state.fewest_ready };
                 let size = self.policy(&state).shrunk(seen);
                 self.resize(&mut state, size);
@@ -297,7 +335,7 @@ impl Pool {
     fn resize(&self, state: &mut State, size: usize) {
         let before = self.policy(state);
         state.size = size;
-        self.budget.note(Some(before), self.policy(state));
+        self.budget.note(&self.tenant, Some(before), Some(self.policy(state)));
     }
 
     fn is_waited_for(&self) -> bool {
@@ -310,10 +348,74 @@ impl Pool {
 }
 
 impl State {
-    /// While requests are in line nothing is made ahead: that would take the processors from them.
-    fn wants_more(&self, in_line: usize) -> bool {
-        let ahead = if in_line == 0 && self.failures < GIVE_UP_AFTER { self.size } else { 0 };
+    fn new(size: usize) -> Self {
+        Self {
+            ready: VecDeque::new(),
+            waiting: VecDeque::new(),
+            being_made: 0,
+            failures: 0,
+            made_anew: 0,
+            size,
+            fewest_ready: 0,
+            last_limits: None,
+            last_used: Instant::now(),
+            is_watched: false,
+            is_closed: false,
+        }
+    }
+
+    /// While requests are in line only processors that they leave free make slots ahead.
+    fn wants_more(&self, in_line: usize, processors: usize) -> bool {
+        if self.is_closed {
+            return false;
+        }
+        let ahead = match in_line {
+            _ if self.failures >= GIVE_UP_AFTER => 0,
+            0 => self.size,
+            _ => self.size.min(processors.saturating_sub(in_line)),
+        };
         let wanted = (self.waiting.len() + ahead).saturating_sub(self.ready.len());
         self.being_made < wanted.min(AT_ONCE)
+    }
+}
+
+static PROCESSORS: LazyLock<usize> =
+    LazyLock::new(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many are made at once for so many that wait, in a pool of this size without slots.
+    fn made_at_once(size: usize, waiting: usize, processors: usize) -> usize {
+        let mut state = State::new(size);
+        state.waiting.extend((0..waiting).map(|_| oneshot::channel().0));
+        while state.wants_more(waiting, processors) {
+            state.being_made += 1;
+        }
+        state.being_made
+    }
+
+    #[test]
+    fn a_client_in_a_loop_has_its_next_slots_made_on_the_processors_that_it_leaves_free() {
+        for (size, waiting, processors, expected) in [
+            (2, 0, 2, 2),
+            (2, 1, 1, 1),
+            (2, 1, 2, 2),
+            (2, 1, 8, 3),
+            (1, 1, 8, 2),
+            (8, 1, 8, AT_ONCE),
+            (8, 9, 2, AT_ONCE),
+        ] {
+            let made = made_at_once(size, waiting, processors);
+            assert_eq!(made, expected, "{size} {waiting} {processors}");
+        }
+    }
+
+    #[test]
+    fn a_closed_pool_makes_nothing() {
+        let mut state = State::new(8);
+        state.is_closed = true;
+        assert!(!state.wants_more(0, 8) && !state.wants_more(3, 8));
     }
 }

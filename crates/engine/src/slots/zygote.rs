@@ -1,8 +1,8 @@
-//! The programs that slots are forked from, replaced from time to time: all slots of one have its
-//! hash seed and memory layout, and those must not stay the same for ever.
+//! The programs that slots of one tenant are forked from, replaced from time to time: all slots of one
+//! have its hash seed and memory layout, and those must not stay the same for ever.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -18,7 +18,14 @@ const MAX_AGE: Duration = Duration::from_mins(10);
 pub(super) struct Zygotes {
     spawner: Spawner,
     program: Program,
-    current: Mutex<Option<Current>>,
+    current: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    zygote: Option<Current>,
+    /// No more are started.
+    is_closed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,27 +43,51 @@ impl Current {
 
 impl Zygotes {
     pub(super) fn new(spawner: Spawner, program: Program) -> Self {
-        Self { spawner, program, current: Mutex::new(None) }
+        Self { spawner, program, current: Mutex::default() }
     }
 
     /// Returns the zygote to fork the next slot from. Starts one if there is none, or the last
     /// one is used up or gone.
     pub(super) async fn current(&self) -> Result<u64, EngineError> {
         let (number, old) = {
-            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-            let usable = current.filter(|z| !z.is_used_up() && self.spawner.has_zygote(z.number));
-            if let Some(Current { number, forks, since }) = usable {
-                *current = Some(Current { number, forks: forks + 1, since });
+            let mut state = self.state();
+            if state.is_closed {
+                return Err(EngineError::PoolClosed);
+            }
+            let is_usable = |z: &Current| !z.is_used_up() && self.spawner.has_zygote(z.number);
+            if let Some(Current { number, forks, since }) = state.zygote.filter(is_usable) {
+                state.zygote = Some(Current { number, forks: forks + 1, since });
                 return Ok(number);
             }
             let number = self.spawner.new_zygote();
             let next = Current { number, forks: 1, since: Instant::now() };
-            (number, current.replace(next))
+            (number, state.zygote.replace(next))
         };
         self.spawner.start_zygote(number, self.program.clone()).await?;
+        if self.state().is_closed {
+            self.spawner.end_zygote(number).await?;
+            return Err(EngineError::PoolClosed);
+        }
         if let Some(old) = old {
             self.spawner.end_zygote(old.number).await?;
         }
         Ok(number)
+    }
+
+    /// Starts no more, and ends the last one once what was forked from it has ended.
+    pub(super) async fn close(&self) {
+        let last = {
+            let mut state = self.state();
+            state.is_closed = true;
+            state.zygote.take()
+        };
+        if let Some(last) = last {
+            // If it cannot be told, the spawner is gone and all zygotes with it.
+            let _ = self.spawner.end_zygote(last.number).await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -122,7 +122,7 @@ async fn time_that_is_up_ends_a_command_and_its_input_may_be_closed_from_the_sta
         ..shell("echo begun; sleep 1000 & sleep 1000")
     };
     let mut attached = run(&server, &sandbox, None, limited).await;
-    assert_eq!(end(&mut attached).await, ExecEnd::TimedOut { lost: 0 });
+    assert_eq!(end(&mut attached).await, ExecEnd::TimedOut { lost: 0, lost_stderr: 0 });
     assert_eq!(rest(&attached, Stream::Stdout, 0).await, b"begun\n");
     let spec = ExecSpec { input: Input::Closed, ..shell("cat; echo over") };
     let mut attached = run(&server, &sandbox, None, spec).await;

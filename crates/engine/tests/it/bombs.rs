@@ -20,7 +20,7 @@ fn limited(execution: Execution, memory: u64, timeout: Duration) -> Execution {
 async fn set_off(bomb: Execution) -> Seen {
     let node = Node::start().await;
     let sibling = "import time\nfor i in range(20):\n    print(i, flush=True)\n    time.sleep(.02)";
-    let (client, other) = (node.engine.client(), node.engine.client());
+    let (client, other) = (node.engine.client("default"), node.engine.client("default"));
     let (bomb, sibling) = (submit(&client, bomb), submit(&other, python(sibling)));
     let (bomb, sibling) = tokio::join!(see(bomb), see(sibling));
     assert_eq!(sibling.outcome.status, Status::Completed, "{sibling:?}");
@@ -82,7 +82,7 @@ async fn descriptors_run_out_inside_alone() {
 async fn threads_run_out_inside_alone() {
     let code = "import threading, time\nn = 0\ntry:\n    while True:\n        \
         threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n        n += 1\n\
-        except RuntimeError as e:\n    print(e, n < 200)";
+        except RuntimeError as e:\n    print(e, n <= 256)";
     let seen = set_off(limited(python(code), 128, Duration::from_mins(1))).await;
     assert_eq!(seen.out(), "can't start new thread True\n");
 }

@@ -21,6 +21,7 @@ use rustix::process::{Signal, kill_process};
 use tokio::time::timeout;
 
 use crate::home::{Home, Server, host, shell, tenant};
+use crate::images::listing;
 
 /// Longer than anything takes that works.
 const SOON: Duration = Duration::from_mins(1);
@@ -267,9 +268,7 @@ async fn of_a_deleted_sandbox_no_companion_is_left() {
 async fn companions_stand_still_with_their_sandbox() {
     let home = Home::new();
     let server = home.start().await;
-    if !server.has_cgroups() {
-        return server.end().await;
-    }
+    harness::needs::require("cgroups", server.has_cgroups());
     let busy = companion("busy", "while :; do date +%s%N > /workspace/now; done");
     let busy = Companion { healthcheck: Some(checked("[ -s /workspace/now ]")), ..busy };
     let sandbox = create(&server, vec![busy]).await;
@@ -297,7 +296,7 @@ async fn a_companion_has_limits_of_its_own() {
     let spec = SandboxSpec { companions: vec![hog], ..host() };
     let created = server.sandboxes.create(&tenant(), None, spec).await;
     if !server.has_cgroups() {
-        assert!(matches!(created, Err(SandboxError::Invalid(_))), "{created:?}");
+        assert!(matches!(created, Err(SandboxError::Field { .. })), "{created:?}");
         return server.end().await;
     }
     let sandbox = created.unwrap();
@@ -342,7 +341,12 @@ async fn companions_that_cannot_be_made_are_refused() {
     for companions in refused {
         let spec = SandboxSpec { companions, ..host() };
         let answer = server.sandboxes.create(&tenant(), None, spec).await;
-        assert!(matches!(answer, Err(SandboxError::Invalid(_))), "{answer:?}");
+        let refusal = answer.expect_err("it cannot be made");
+        let is_typed = matches!(
+            refusal,
+            SandboxError::Invalid(_) | SandboxError::Field { .. } | SandboxError::Resource(_)
+        );
+        assert!(is_typed, "{refusal:?}");
     }
     server.end().await;
 }
@@ -358,7 +362,7 @@ async fn a_companion_is_made_of_its_image_and_run_as_that_says() {
         file("srv/motd", "from its image"),
     ]]);
     let registry = Fake::start(move |asked: &_| honest(&system, asked));
-    let home = Home::new();
+    let home = Home::with_images(listing(&[registry.address.to_string()]));
     let server = home.start().await;
     // Neither a folder nor a user is asked for: both are the image's.
     let script = "busybox id -u > who; busybox grep -c web /etc/hosts >> who; \

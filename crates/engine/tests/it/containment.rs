@@ -38,7 +38,8 @@ struct Bait {
 static LAID: AtomicU32 = AtomicU32::new(0);
 
 impl Bait {
-    fn lay() -> Self {
+    /// `has_low_ports`: whether what is probed may listen on ports below 1024.
+    fn lay(has_low_ports: bool) -> Self {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let number = LAID.fetch_add(1, Ordering::Relaxed);
         let name = format!("ringfence-bait-{}-{number}", std::process::id());
@@ -58,6 +59,7 @@ impl Bait {
             "hostname": hostname,
             "host_words": [files.path(), "target/debug", "/var/lib"],
             "shm_key": 0x7266_0001,
+            "has_low_ports": has_low_ports,
         });
         Self {
             facts,
@@ -72,7 +74,7 @@ impl Bait {
 #[tokio::test]
 async fn nothing_in_a_slot_reaches_beyond_it() {
     let node = Node::start().await;
-    let bait = Bait::lay();
+    let bait = Bait::lay(false);
     let execution = Execution {
         env: vec![("PROBE_FACTS".into(), bait.facts.to_string())],
         limits: Limits { memory: ByteSize::mib(256), ..python("").limits },
@@ -111,8 +113,9 @@ const OF_ONE_USER: [&str; 5] = [
     "create /var/probe",
 ];
 
-/// What root has inside, by design: its user, the rights to install packages, its own folders.
-const OF_ROOT: [&str; 11] = [
+/// What root has inside, by design: its user, the rights to install packages, its own folders, and a
+/// root whose changes are in a layer of its own.
+const OF_ROOT: [&str; 15] = [
     "CapPrm is empty",
     "CapEff is empty",
     "CapBnd is empty",
@@ -124,13 +127,17 @@ const OF_ROOT: [&str; 11] = [
     "create /home/probe",
     "create /root/probe",
     "create /var/probe",
+    "create /etc/probe",
+    "create /probe",
+    "create /run/probe",
+    "write into a file of the system",
 ];
 
 async fn probe_sandbox(user: Option<String>, known: &[&str]) {
     let home = Home::new();
     let server = home.start().await;
     let sandbox = server.ready().await;
-    let bait = Bait::lay();
+    let bait = Bait::lay(true);
     home.enter(sandbox.id.as_str(), &["tee", "/workspace/probes.py"], PROBES.as_ref());
     let spec = ExecSpec {
         command: ["/usr/bin/python3", "/workspace/probes.py"].map(str::to_owned).to_vec(),

@@ -52,7 +52,7 @@ async fn a_sandbox_cannot_write_beyond_its_limit_and_all_others_go_on() {
     let server = home.start().await;
     if !server.has_disk_limits().await {
         let refused = server.sandboxes.create(&tenant(), None, limited_to(LIMIT)).await;
-        assert!(matches!(refused, Err(SandboxError::Invalid(_))), "{refused:?}");
+        assert!(matches!(refused, Err(SandboxError::Resource(_))), "{refused:?}");
         return server.end().await;
     }
     let full = create(&server, limited_to(LIMIT), Phase::Active).await;
@@ -80,9 +80,7 @@ async fn a_sandbox_cannot_write_beyond_its_limit_and_all_others_go_on() {
 async fn files_and_limit_stay_over_a_stop_and_over_a_crash_of_the_server() {
     let home = Home::new();
     let server = home.start().await;
-    if !server.has_disk_limits().await {
-        return server.end().await;
-    }
+    harness::needs::require("root", server.has_disk_limits().await);
     let sandbox = create(&server, limited_to(LIMIT), Phase::Active).await;
     let name = sandbox.id.as_str();
     server.run(&sandbox, "echo kept > /workspace/note").await;
@@ -115,9 +113,7 @@ async fn files_and_limit_stay_over_a_stop_and_over_a_crash_of_the_server() {
 async fn what_was_promised_is_had_by_nobody_else_until_it_is_given_back() {
     let home = Home::new();
     let server = home.start().await;
-    if !server.has_disk_limits().await {
-        return server.end().await;
-    }
+    harness::needs::require("root", server.has_disk_limits().await);
     let there = rustix::fs::statvfs(home.data()).unwrap();
     let most = there.f_bavail * there.f_frsize / 100 * 60;
     let first = create(&server, limited_to(most), Phase::Active).await;
@@ -136,7 +132,7 @@ async fn a_limit_that_no_volume_can_have_is_refused() {
     let home = Home::new();
     let server = home.start().await;
     let refused = server.sandboxes.create(&tenant(), None, limited_to(1 << 20)).await;
-    assert!(matches!(refused, Err(SandboxError::Invalid(_))), "{refused:?}");
+    assert!(matches!(refused, Err(SandboxError::Resource(_))), "{refused:?}");
     server.end().await;
 }
 
@@ -151,7 +147,7 @@ async fn without_any_kind_of_volumes_sandboxes_are_refused_and_the_server_serves
         assert!(why.contains(part), "{part}: {why}");
     }
     assert!(matches!(server.engine.volumes().await.unwrap(), Volumes::None { .. }));
-    let seen = see(submit(&server.engine.client(), shell("echo here"))).await;
+    let seen = see(submit(&server.engine.client("default"), shell("echo here"))).await;
     assert_eq!(seen.out(), "here\n");
     server.end().await;
 }

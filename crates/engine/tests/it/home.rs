@@ -143,6 +143,7 @@ impl Home {
             screens: self.data.path().join("screens"),
             key: Key([7; 32]),
             defaults,
+            resources: engine::machine_size::of(self.data.path()).policy(),
             prepared: 2,
             docker: None,
         };

@@ -3,7 +3,10 @@
 mod bench;
 mod confinement;
 mod files;
+mod forgery;
 mod hostile;
 mod pulls;
 mod sandboxes;
 mod store;
+
+pub(crate) use bench::listing;

@@ -11,6 +11,8 @@ mod calls;
 #[cfg(test)]
 mod companions;
 #[cfg(test)]
+mod concurrent_commands;
+#[cfg(test)]
 mod connections;
 #[cfg(test)]
 mod containment;
@@ -19,11 +21,17 @@ mod disks;
 #[cfg(test)]
 mod executions;
 #[cfg(test)]
+mod exit_status;
+#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod home;
 #[cfg(test)]
+mod idleness;
+#[cfg(test)]
 mod images;
+#[cfg(test)]
+mod neighbours;
 #[cfg(test)]
 mod networks;
 #[cfg(test)]
@@ -37,6 +45,8 @@ mod ports;
 #[cfg(test)]
 mod sandboxes;
 #[cfg(test)]
+mod service;
+#[cfg(test)]
 mod shells;
 mod siblings;
 #[cfg(test)]
@@ -45,3 +55,5 @@ mod slots;
 mod snippets;
 #[cfg(test)]
 mod stock;
+#[cfg(test)]
+mod tenants;

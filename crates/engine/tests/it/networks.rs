@@ -1,6 +1,6 @@
-//! The network of an execution: its own while it runs, and like new whoever had it before.
+//! The network of an execution: made for it, and for no other.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, fs::File, path::Path};
 
 use engine::executions::{Event, Submitted};
 use model::execution::{Status, StopReason};
@@ -49,13 +49,27 @@ async fn whoever_comes_after_an_execution_that_used_its_network_finds_a_new_one(
 }
 
 #[tokio::test]
-async fn a_network_that_nothing_was_done_in_serves_again() {
+async fn no_execution_gets_the_network_of_an_earlier_one() {
     let node = Node::start().await;
-    let mut numbers = HashSet::new();
-    for _ in 0..48 {
-        numbers.insert(node.run(python(NUMBER)).await.stdout);
+    let code = format!("{NUMBER}\nimport sys, time; sys.stdout.flush(); time.sleep(1000)");
+    for _ in 0..3 {
+        let mut earlier = submit(&node.engine.client("default"), python(&code));
+        let number = first_line(&mut earlier).await;
+        let _kept = keep(str::from_utf8(&number).unwrap().trim());
+        earlier.canceller.cancel(StopReason::Cancelled);
+        see(earlier).await;
+        for _ in 0..12 {
+            assert_ne!(node.run(python(NUMBER)).await.stdout, number);
+        }
     }
-    assert!(numbers.len() < 48, "{}", numbers.len());
+}
+
+/// Keeps a network, and with it its number from being another's, as long as the file is open.
+fn keep(number: &str) -> File {
+    let processes = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+    let mut networks = processes.map(|process| process.join("ns/net"));
+    let found = networks.find(|at| std::fs::read_link(at).is_ok_and(|is| is == Path::new(number)));
+    File::open(found.unwrap()).unwrap()
 }
 
 #[tokio::test]
@@ -63,7 +77,7 @@ async fn no_two_executions_have_one_network_at_once() {
     let node = Node::start().await;
     let code = format!("{NUMBER}\nimport sys, time; sys.stdout.flush(); time.sleep(1000)");
     for _ in 0..3 {
-        let client = node.engine.client();
+        let client = node.engine.client("default");
         let mut running: Vec<_> = (0..12).map(|_| submit(&client, python(&code))).collect();
         let mut numbers = HashSet::new();
         // None ends before all have told theirs.

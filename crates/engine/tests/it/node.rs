@@ -64,7 +64,7 @@ impl Node {
     }
 
     pub(crate) async fn run(&self, execution: Execution) -> Seen {
-        see(submit(&self.engine.client(), execution)).await
+        see(submit(&self.engine.client("default"), execution)).await
     }
 }
 

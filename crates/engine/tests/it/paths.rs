@@ -137,7 +137,7 @@ async fn ready(server: &Server, caller: &Caller, spec: SandboxSpec) -> Sandbox {
 #[track_caller]
 fn refused(created: Result<Sandbox, SandboxError>, why: &str) {
     let message = match created {
-        Err(SandboxError::Invalid(message)) => message,
+        Err(SandboxError::Invalid(message) | SandboxError::Field { message, .. }) => message,
         other => panic!("{other:?}"),
     };
     assert!(message.contains(why), "{message}");
@@ -170,10 +170,8 @@ async fn a_mount_shows_the_callers_files_as_the_sandboxs_own() {
 
 #[tokio::test]
 async fn paths_are_opened_with_the_rights_of_who_asks_and_no_others() {
-    if !is_root() {
-        // There is one user, whose rights everybody has.
-        return;
-    }
+    // Without root there is one user.
+    harness::needs::require_root();
     let (home, machine) = (Home::new(), Machine::new());
     let server = home.start_behind(&machine.door).await;
     let own = machine.secret_of("own", SOMEBODY);
@@ -211,9 +209,7 @@ async fn paths_are_opened_with_the_rights_of_who_asks_and_no_others() {
 
 #[tokio::test]
 async fn rights_cannot_be_made_up_by_handing_over_another_connection() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let (home, machine) = (Home::new(), Machine::new());
     let server = home.start_behind(&machine.door).await;
     let secret = machine.secret_of("secret", 0);

@@ -41,14 +41,25 @@ async fn a_command_runs_and_its_end_and_output_are_kept() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_is_told_as_not_started() {
+async fn a_program_that_is_not_found_ends_with_127_and_one_that_cannot_be_executed_with_126() {
     let home = Home::new();
     let server = home.start().await;
     let sandbox = server.ready().await;
-    let spec = ExecSpec { command: vec!["/no/such/program".to_owned()], ..ExecSpec::default() };
-    let started = server.start(&sandbox, spec).await;
-    let end = server.end_of(&started.exec.id).await;
-    assert!(matches!(&end, ExecEnd::NotStarted { message } if message.contains("Exec")), "{end:?}");
+    for (program, directory, code, why) in [
+        ("/no/such/program", "/", 127, "command not found"),
+        ("no-such-program", "/", 127, "command not found"),
+        ("/etc/passwd", "/", 126, "cannot be executed"),
+        ("/workspace", "/", 126, "cannot be executed"),
+        ("true", "/no/such/directory", 126, "working directory"),
+    ] {
+        let (command, working_directory) = (vec![program.to_owned()], directory.to_owned());
+        let spec = ExecSpec { command, working_directory, ..ExecSpec::default() };
+        let started = server.start(&sandbox, spec).await;
+        let end = server.end_of(&started.exec.id).await;
+        assert_eq!(end.exit_code(), Some(code), "{program}: {end:?}");
+        let ExecEnd::NotStarted { message, .. } = end else { panic!("{program}: {end:?}") };
+        assert!(message.contains(why), "{program}: {message}");
+    }
     server.end().await;
 }
 
@@ -173,17 +184,23 @@ async fn a_new_server_finds_sandboxes_commands_and_output_as_they_were() {
 }
 
 #[tokio::test]
-async fn a_sandbox_whose_supervisor_died_fails_and_says_so() {
+async fn a_sandbox_whose_supervisor_died_is_stopped_and_using_it_starts_it_with_its_files() {
     let home = Home::new();
     let server = home.start().await;
     let sandbox = server.ready().await;
     let name = sandbox.id.as_str();
+    server.run(&sandbox, "echo kept > /workspace/file").await;
     let started = server.start(&sandbox, shell("sleep 1000")).await;
     kill_process(home.supervisor_of(name), Signal::KILL).unwrap();
-    let failed = server.until(name, Phase::Failed).await;
-    let failure = failed.life.failure.unwrap();
-    assert_eq!(failure.cause, FailureCause::SupervisorLost);
+    let stopped = server.until(name, Phase::Stopped).await;
+    assert_eq!(stopped.life.suspended_for, Some(SuspendReason::SupervisorLost));
+    assert_eq!(stopped.life.failure, None);
     assert_eq!(server.end_of(&started.exec.id).await, ExecEnd::Lost(Loss::SupervisorLost));
+    let again = shell("cat /workspace/file");
+    let resume = WhenStopped::Resume;
+    let read = server.sandboxes.start_exec(&tenant(), name, None, again, resume).await.unwrap();
+    assert_eq!(server.end_of(&read.exec.id).await, ExecEnd::Exited(Exit::Code(0)));
+    assert_eq!(std::fs::read_to_string(&read.stdout).unwrap(), "kept\n");
     let deleted = server.sandboxes.delete(&tenant(), name, EndCause::Requested).await.unwrap();
     assert_eq!(deleted, Taken::Accepted);
     server.until(name, Phase::Terminated).await;
@@ -232,7 +249,7 @@ async fn a_command_that_needs_too_much_memory_is_killed_alone() {
     let spec = SandboxSpec { resources, ..host() };
     let created = server.sandboxes.create(&tenant(), None, spec).await;
     if !server.has_cgroups() {
-        assert!(matches!(created, Err(SandboxError::Invalid(_))), "{created:?}");
+        assert!(matches!(created, Err(SandboxError::Field { .. })), "{created:?}");
         return server.end().await;
     }
     let sandbox = created.unwrap();
@@ -255,7 +272,7 @@ async fn processor_time_is_limited() {
     let spec = SandboxSpec { resources, ..host() };
     let created = server.sandboxes.create(&tenant(), None, spec).await;
     if !server.has_cgroups() {
-        assert!(matches!(created, Err(SandboxError::Invalid(_))), "{created:?}");
+        assert!(matches!(created, Err(SandboxError::Field { .. })), "{created:?}");
         return server.end().await;
     }
     let sandbox = created.unwrap();
@@ -357,23 +374,49 @@ async fn a_command_of_the_sandbox_that_keeps_ending_breaks_it() {
 }
 
 #[tokio::test]
-async fn what_is_stopped_or_deleted_for_long_is_deleted_and_forgotten() {
+async fn a_stopped_sandbox_is_deleted_after_a_warning_and_forgotten_when_the_operator_says_so() {
     let home = Home::new();
     // Whoever follows hears of each before it is forgotten.
     let soon = std::time::Duration::from_secs(2);
-    let defaults = Defaults { keep_stopped: soon, keep_deleted: soon, ..Defaults::default() };
+    let defaults = Defaults { keep_stopped: Some(soon), keep_deleted: soon, ..Defaults::default() };
     let server = home.start_with(defaults).await;
     let sandbox = server.ready().await;
     let name = sandbox.id.as_str();
     let mut events = server.sandboxes.events(&tenant(), name, Sequence::ZERO).await.unwrap();
     server.sandboxes.stop(&tenant(), name).await.unwrap();
-    let mut last = None;
+    let mut told = Vec::new();
     while let Some(event) = events.next().await.unwrap() {
-        last = Some(event.kind);
+        told.push(event.kind);
     }
-    assert_eq!(last, Some(EventKind::Deleted(EndCause::CleanupTtl)));
+    assert_eq!(told.last(), Some(&EventKind::Deleted(EndCause::CleanupTtl)));
+    let is_warning =
+        |kind: &&EventKind| matches!(kind, EventKind::EndsSoon { cause: EndCause::CleanupTtl, .. });
+    assert_eq!(told.iter().filter(is_warning).count(), 1, "{told:?}");
     let gone = server.sandboxes.get(&tenant(), name).await;
     assert!(matches!(gone, Err(SandboxError::NotFound)), "{gone:?}");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn of_a_sandbox_that_lives_long_only_the_last_events_are_kept() {
+    let home = Home::new();
+    let kept = 20;
+    let server = home.start_with(Defaults { events: kept, ..Defaults::default() }).await;
+    let sandbox = server.ready().await;
+    let name = sandbox.id.as_str();
+    for _ in 0..20 {
+        server.sandboxes.freeze(&tenant(), name).await.unwrap();
+        server.sandboxes.thaw(&tenant(), name).await.unwrap();
+    }
+    let latest = server.sandboxes.get(&tenant(), name).await.unwrap().life.sequence;
+    // A request is answered after what came before it was seen to.
+    server.sandboxes.thaw(&tenant(), name).await.unwrap();
+    let gone = server.sandboxes.events(&tenant(), name, Sequence::ZERO).await;
+    let Err(SandboxError::OutOfRange { earliest, .. }) = gone else { panic!("{gone:?}") };
+    assert!(latest.0 - earliest.0 < kept, "{earliest} to {latest}");
+    let mut events =
+        server.sandboxes.events(&tenant(), name, Sequence(earliest.0 - 1)).await.unwrap();
+    assert_eq!(events.next().await.unwrap().unwrap().sequence, earliest);
     server.end().await;
 }
 
@@ -398,9 +441,7 @@ fn memory_limit_of(pid: &str, limit: &str) -> std::path::PathBuf {
 async fn a_server_that_died_before_it_had_set_the_limits_is_followed_by_one_that_does() {
     let home = Home::new();
     let server = home.start().await;
-    if !server.has_cgroups() {
-        return server.end().await;
-    }
+    harness::needs::require("cgroups", server.has_cgroups());
     let resources = Resources { memory: Some(ByteSize::mib(256)), ..Resources::default() };
     let spec = SandboxSpec { resources, ..host() };
     let created = server.sandboxes.create(&tenant(), None, spec).await.unwrap();

@@ -47,7 +47,7 @@ print(found)
 #[tokio::test]
 async fn neither_sees_signals_or_reads_the_other() {
     let node = Node::start().await;
-    let (a, b) = (node.engine.client(), node.engine.client());
+    let (a, b) = (node.engine.client("default"), node.engine.client("default"));
     let env = |stay: &str| {
         vec![("TOKEN".into(), "ringfence-sibling".into()), ("STAY".into(), stay.into())]
     };
@@ -81,7 +81,7 @@ async fn the_next_execution_finds_nothing_of_the_last() {
 #[tokio::test]
 async fn the_processor_is_shared_by_weight() {
     let node = Node::start().await;
-    let (a, b) = (node.engine.client(), node.engine.client());
+    let (a, b) = (node.engine.client("default"), node.engine.client("default"));
     // Both count for the same time on the same processor.
     let code = "import os, time\nos.sched_setaffinity(0, {0})\nend = time.time() + 1.5\nn = 0\n\
         while time.time() < end: n += 1\nprint(n)";

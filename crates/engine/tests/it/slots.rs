@@ -92,7 +92,7 @@ async fn after_a_burst_as_many_wait_as_it_found_missing_and_no_more_than_there_i
         let pool_memory = PoolMemory(room);
         let settings = Settings { languages, pool_memory, ..Settings::default() };
         let node = Node::start_with(settings).await;
-        let client = node.engine.client();
+        let client = node.engine.client("default");
         // All are in line before the first gets its turn: nobody has waited for anything yet.
         let burst: Vec<_> = (0..BURST).map(|_| submit(&client, shell("true"))).collect();
         for submitted in burst {

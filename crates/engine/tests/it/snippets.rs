@@ -17,12 +17,11 @@ use crate::node::{Node, Seen};
 const AT_LEAST: usize = 100;
 
 /// What differs on purpose: output is streamed, so a warm Python empties its buffer at every line
-/// and not at its end alone; and the descriptor that it says its exit code on is there to be listed.
-const KNOWN: [&str; 5] = [
+/// and not at its end alone.
+const KNOWN: [&str; 4] = [
     "python/036-os-exit.py: warm stdout",
     "python/069-print-then-os-exit.py: warm stdout",
     "python/137-subprocess.py: warm stdout",
-    "python/140-subprocess-descriptors.py: warm stdout",
     "python/141-subprocess-stdin.py: warm stdout",
 ];
 

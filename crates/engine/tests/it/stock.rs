@@ -102,9 +102,7 @@ fn sealed(name: &String) -> Vec<String> {
 async fn a_usual_sandbox_waits_as_a_whole_with_its_first_command() {
     let home = Home::new();
     let server = home.start().await;
-    if !server.has_cgroups() || !server.has_disk_limits().await {
-        return server.end().await;
-    }
+    harness::needs::require("root", server.has_disk_limits().await);
     let before = stocked(&home, &server, &[]).await;
     // The supervisor, what commands come from, and the first of them.
     let whole = || before.iter().filter(|name| sealed(name).len() == 3).count();
@@ -127,9 +125,7 @@ async fn a_usual_sandbox_waits_as_a_whole_with_its_first_command() {
 async fn a_sandbox_with_a_disk_of_its_own_is_made_of_a_process_that_has_none() {
     let home = Home::new();
     let server = home.start().await;
-    if !server.has_disk_limits().await {
-        return server.end().await;
-    }
+    harness::needs::require("root", server.has_disk_limits().await);
     let before = stocked(&home, &server, &[]).await;
     let disk = Some(ByteSize::mib(32));
     let spec = SandboxSpec { resources: Resources { disk, ..Resources::default() }, ..host() };
@@ -157,9 +153,7 @@ async fn a_sandbox_with_a_disk_of_its_own_is_made_of_a_process_that_has_none() {
 async fn what_was_killed_while_it_waited_is_missed_by_nobody() {
     let home = Home::new();
     let server = home.start().await;
-    if !server.has_cgroups() {
-        return server.end().await;
-    }
+    harness::needs::require("cgroups", server.has_cgroups());
     let before = stocked(&home, &server, &[]).await;
     // Some may still be on their way into their groups.
     let cleared = async {

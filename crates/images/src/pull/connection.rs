@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::{
     PullError,
-    transport::{Address, Transport},
+    transport::{Opened, Transport},
 };
 
 /// An answer whose body is still coming.
@@ -45,16 +45,16 @@ impl Connection {
 }
 
 impl Transport {
+    /// Sends one request on a connection to this host.
     pub(super) async fn send(
         &self,
-        address: &Address,
+        host: String,
+        opened: Opened,
         request: Request<Empty<Bytes>>,
     ) -> Result<Answer, PullError> {
-        let host = address.authority();
-        let stream = self.connect(address).await?;
         let (mut sender, connection) = http1::Builder::new()
             .max_buf_size(256 << 10)
-            .handshake(TokioIo::new(stream))
+            .handshake(TokioIo::new(opened.stream))
             .await
             .map_err(|source| PullError::Broken { host: host.clone(), source })?;
         let mut connection = Connection(Some(Box::pin(async move {

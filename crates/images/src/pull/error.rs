@@ -15,6 +15,16 @@ pub enum PullError {
         #[source]
         source: io::Error,
     },
+    #[error(
+        "{host} cannot be used: it has no public address, and no registry of that name is in \
+         images.registries"
+    )]
+    NotAllowed { host: String },
+    #[error(
+        "the registry's tokens come from {host}, which is neither its own host nor listed in \
+         images.registries"
+    )]
+    ForeignTokenService { host: String },
     #[error("{host} did not answer in time")]
     Timeout { host: String },
     #[error("the connection to {host} broke")]

@@ -3,7 +3,7 @@
 use std::{
     io::{self, Read},
     sync::{
-        Arc,
+        Arc, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -11,7 +11,7 @@ use std::{
 use futures_util::{StreamExt as _, stream};
 
 use super::{
-    Listener, PullError, Puller,
+    Listener, Made, PullError, Puller,
     blob::Fetch,
     local::{Blobs, Part},
     manifest::Descriptor,
@@ -19,9 +19,13 @@ use super::{
     tell,
 };
 use crate::{
-    digest::Digest,
-    store::Store,
-    unpack::{Limits, unpack},
+    digest::{Digest, HashingReader},
+    store::{Origin, Room, Store, StoreError},
+    unpack::{
+        Limits,
+        error::{Limit, UnpackError},
+        uncompressed, unpack,
+    },
 };
 
 /// Layers of one image that are made at once.
@@ -39,6 +43,8 @@ impl Puller {
         &self,
         wanted: Vec<(Digest, Descriptor)>,
         source: &Source<'_>,
+        tenant: &str,
+        made: &Made,
         listener: &Listener,
     ) -> Result<(), PullError> {
         for (diff_id, blob) in &wanted {
@@ -46,16 +52,19 @@ impl Puller {
         }
         let stop = &Stop::default();
         let _guard = StopOnDrop(stop.clone());
-        let made = wanted.into_iter().map(|(diff_id, blob)| async move {
-            self.make_layer(diff_id, &blob, source, listener, stop).await?;
+        let making = wanted.into_iter().map(|(diff_id, blob)| async move {
+            let layer = Wanted { diff_id, blob: &blob, source, tenant, listener, stop };
+            if self.make_layer(layer).await? {
+                made.lock().unwrap_or_else(PoisonError::into_inner).push(diff_id);
+            }
             tell(listener, diff_id, blob.size, blob.size);
             Ok(())
         });
-        let mut made = stream::iter(made).buffer_unordered(AT_ONCE);
+        let mut making = stream::iter(making).buffer_unordered(AT_ONCE);
         let mut first_error = None;
         // After an error the others are stopped and waited for, so that nothing goes on behind the
         // answer.
-        while let Some(result) = made.next().await {
+        while let Some(result) = making.next().await {
             if let Err(error) = result {
                 stop.stop();
                 first_error.get_or_insert(error);
@@ -64,14 +73,9 @@ impl Puller {
         first_error.map_or(Ok(()), Err)
     }
 
-    async fn make_layer(
-        &self,
-        diff_id: Digest,
-        blob: &Descriptor,
-        source: &Source<'_>,
-        listener: &Listener,
-        stop: &Stop,
-    ) -> Result<(), PullError> {
+    /// Tells whether the layer was not there before. If it was, the tenant must be one that may have it.
+    async fn make_layer(&self, wanted: Wanted<'_>) -> Result<bool, PullError> {
+        let Wanted { diff_id, stop, .. } = wanted;
         // Tasks of this process wait here, and no thread waits with them; one of them at a time then
         // waits for other processes.
         let slot =
@@ -79,35 +83,102 @@ impl Puller {
         let _turn = slot.lock().await;
         stop.check().map_err(PullError::Scratch)?;
         let lock = self.blocking(move |store| Ok(store.lock_layer(diff_id)?)).await?;
-        if self.blocking(move |store| Ok(store.layer(diff_id)?)).await?.is_some() {
-            return Ok(());
+        let is_here = self.blocking(move |store| Ok(store.layer(diff_id)?)).await?.is_some();
+        let (tenant, origin) = (wanted.tenant.to_owned(), wanted.origin());
+        if is_here {
+            let (tenant, origin) = (tenant.clone(), origin.clone());
+            let proven =
+                move |store: &Store| Ok(store.is_proven(&tenant, diff_id, origin.as_ref())?);
+            if self.blocking(proven).await? {
+                return Ok(false);
+            }
         }
-        let blob = match source {
+        let blob = self.fetch(&wanted).await?;
+        let reader = Stoppable { inner: blob, stop: stop.clone() };
+        let (limits, quota) = (self.0.settings.limits, self.0.settings.quota);
+        let installed = move |store: &Store| {
+            if is_here {
+                check_content(diff_id, reader, &limits)?;
+            } else {
+                let room = store.room_for(&tenant, quota)?;
+                let within = Limits {
+                    bytes: limits.bytes.min(room.bytes),
+                    entries: limits.entries.min(room.entries),
+                    ..limits
+                };
+                install(store, diff_id, reader, within)
+                    .map_err(|error| outgrown(error, &limits, &within, room))?;
+            }
+            if let Some(origin) = origin {
+                store.note_origin(diff_id, origin)?;
+            }
+            Ok(!is_here)
+        };
+        let is_new = self.blocking(installed).await;
+        drop(lock);
+        is_new
+    }
+
+    /// Returns a blob that has the digest that it must have.
+    async fn fetch(&self, wanted: &Wanted<'_>) -> Result<Part, PullError> {
+        let Wanted { diff_id, blob, source, listener, stop, .. } = *wanted;
+        match source {
             Source::Registry(registry) => {
                 let fetch = Fetch { registry, blob, layer: diff_id, listener, stop };
-                Part::whole_of(&Arc::new(fetch.to_file(&self.0.store).await?))
+                Ok(Part::whole_of(&Arc::new(fetch.to_file(&self.0.store).await?)))
             }
             Source::Local(blobs) => {
                 let (blobs, blob) = (blobs.clone(), blob.clone());
-                self.blocking(move |_store| blobs.open(&blob)).await?
+                self.blocking(move |_store| blobs.open(&blob)).await
             }
-        };
-        self.install_layer(diff_id, blob, stop).await?;
-        drop(lock);
-        Ok(())
+        }
     }
+}
 
-    /// Unpacks a blob that was checked, and gives it its name.
-    async fn install_layer(
-        &self,
-        diff_id: Digest,
-        blob: Part,
-        stop: &Stop,
-    ) -> Result<(), PullError> {
-        let reader = Stoppable { inner: blob, stop: stop.clone() };
-        let limits = self.0.settings.limits;
-        self.blocking(move |store| install(store, diff_id, reader, limits)).await
+/// A layer that an image has, and what a pull needs to make it.
+#[derive(Clone, Copy)]
+struct Wanted<'pull> {
+    diff_id: Digest,
+    blob: &'pull Descriptor,
+    source: &'pull Source<'pull>,
+    tenant: &'pull str,
+    listener: &'pull Listener,
+    stop: &'pull Stop,
+}
+
+impl Wanted<'_> {
+    fn origin(&self) -> Option<Origin> {
+        match self.source {
+            Source::Registry(registry) => Some(registry.origin(self.blob.digest)),
+            Source::Local(_) => None,
+        }
     }
+}
+
+/// Says that there is no room, if a layer broke a limit only because of that.
+fn outgrown(error: PullError, own: &Limits, within: &Limits, room: Room) -> PullError {
+    let is_too_much = matches!(
+        &error,
+        PullError::Unpack {
+            source: UnpackError::TooLarge(Limit::Bytes(_) | Limit::Entries(_)),
+            ..
+        }
+    );
+    if is_too_much && own != within {
+        return room.outgrown().into();
+    }
+    error
+}
+
+/// Reads a whole layer, and checks that its content has this digest.
+fn check_content(diff_id: Digest, reader: impl Read, limits: &Limits) -> Result<(), PullError> {
+    let refused = |source| PullError::Unpack { layer: diff_id, source };
+    let reader = uncompressed(reader, limits).map_err(refused)?;
+    let mut reader = HashingReader::new(reader);
+    io::copy(&mut reader, &mut io::sink()).map_err(PullError::Scratch)?;
+    let (found, _size) = reader.finish();
+    let expected = diff_id;
+    if found == expected { Ok(()) } else { Err(StoreError::Mismatch { expected, found }.into()) }
 }
 
 fn install(

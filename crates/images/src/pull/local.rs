@@ -24,7 +24,11 @@ use super::{
     layers::Source,
     manifest::{self, Descriptor, Document},
 };
-use crate::{digest::Digest, store::Store, unpack};
+use crate::{
+    digest::Digest,
+    store::{Store, TenantName},
+    unpack,
+};
 
 /// How tools write down which name an image in a layout has.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
@@ -48,10 +52,10 @@ impl Puller {
         &self,
         open: Opener,
         tag: Option<&str>,
-        name: &str,
+        name: &TenantName,
         listener: &Listener,
     ) -> Result<Pulled, PullError> {
-        let (path, tag) = (PathBuf::from(name), tag.map(str::to_owned));
+        let (path, tag) = (PathBuf::from(&name.name), tag.map(str::to_owned));
         let found = self.blocking(move |_store| {
             let blobs = Blobs::opened_by(open, &path);
             let found = image_in(&blobs, &path, tag.as_deref())?;
@@ -65,10 +69,10 @@ impl Puller {
     pub async fn pull_archive(
         &self,
         file: File,
-        name: &str,
+        name: &TenantName,
         listener: &Listener,
     ) -> Result<Pulled, PullError> {
-        let path = PathBuf::from(name);
+        let path = PathBuf::from(&name.name);
         let settings = self.0.settings.clone();
         let found = self.blocking(move |store| in_archive(store, file, &path, &settings));
         let (blobs, found) = found.await?;

@@ -12,10 +12,11 @@ use self::challenge::Challenge;
 use super::{
     Credentials, PullError, Scheme, Settings,
     connection::Answer,
+    connector::{Connector, Hop},
     manifest::{self, Descriptor, Document, Manifest},
     transport::{Address, Transport},
 };
-use crate::{digest::Digest, reference::name::Name};
+use crate::{digest::Digest, reference::name::Name, store::Origin};
 
 const MOST_REDIRECTS: usize = 5;
 const LARGEST_TOKEN: u64 = 1 << 20;
@@ -23,26 +24,38 @@ const LARGEST_TOKEN: u64 = 1 << 20;
 /// How often something is asked for again when the way to the registry fails.
 pub(super) const ATTEMPTS: u32 = 4;
 
-#[derive(Debug)]
 pub(super) struct Registry<'puller> {
     address: Address,
     name: Name,
     credentials: Option<Credentials>,
     transport: &'puller Transport,
+    connector: Connector,
     /// What the registry last accepted.
     authorization: Mutex<Option<String>>,
 }
 
 impl<'puller> Registry<'puller> {
-    pub(super) fn new(name: &Name, settings: &Settings, transport: &'puller Transport) -> Self {
+    pub(super) fn new(
+        name: &Name,
+        settings: &Settings,
+        transport: &'puller Transport,
+        connector: Connector,
+    ) -> Self {
         let own = settings.registries.get(name.registry()).cloned().unwrap_or_default();
         Self {
             address: address(name.registry(), own.scheme),
             name: name.clone(),
             credentials: own.credentials,
             transport,
+            connector,
             authorization: Mutex::default(),
         }
+    }
+
+    /// Returns where a blob of this repository comes from.
+    pub(super) fn origin(&self, blob: Digest) -> Origin {
+        let (registry, repository) = (self.address.authority(), self.name.repository().to_owned());
+        Origin { registry, repository, blob }
     }
 
     /// Returns the manifest of the image for this machine, and its digest.
@@ -105,25 +118,24 @@ impl<'puller> Registry<'puller> {
         let mut address = self.address.clone();
         let mut path = format!("/v2/{}/{what}", self.name.repository());
         let held = self.authorization.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut hop = Hop::Registry;
         for _ in 0..=MOST_REDIRECTS {
             let authorization = held.as_deref().filter(|_| address == self.address);
-            let answer = self.send(&address, &path, authorization, from).await?;
+            let request = Asking { address: &address, hop, path: &path, authorization, from };
+            let answer = self.send(request).await?;
             if !matches!(answer.status(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(answer);
             }
             let location = answer.header("location").unwrap_or_default().to_owned();
             (address, path) = leads_to(&address, &location)?;
+            hop = Hop::Redirect;
         }
         Err(PullError::Redirects { host: self.address.authority() })
     }
 
-    async fn send(
-        &self,
-        address: &Address,
-        path: &str,
-        authorization: Option<&str>,
-        from: u64,
-    ) -> Result<Answer, PullError> {
+    async fn send(&self, asking: Asking<'_>) -> Result<Answer, PullError> {
+        let Asking { address, hop, path, authorization, from } = asking;
+        let opened = self.transport.connect(address, hop, &self.connector).await?;
         let mut request = Request::get(path)
             .header(header::HOST, address.authority())
             .header(header::USER_AGENT, concat!("ringfence/", env!("CARGO_PKG_VERSION")))
@@ -131,12 +143,12 @@ impl<'puller> Registry<'puller> {
         if from > 0 {
             request = request.header(header::RANGE, format!("bytes={from}-"));
         }
-        if let Some(authorization) = authorization {
+        if let Some(authorization) = authorization.filter(|_| opened.gets_credentials) {
             request = request.header(header::AUTHORIZATION, authorization);
         }
         let request = request.body(Empty::<Bytes>::new());
         let request = request.map_err(|_error| PullError::Address { host: address.authority() })?;
-        self.transport.send(address, request).await
+        self.transport.send(address.authority(), opened, request).await
     }
 
     fn checked(&self, answer: Answer, what: &str) -> Result<Answer, PullError> {
@@ -167,7 +179,9 @@ impl<'puller> Registry<'puller> {
             Challenge::Bearer { realm, service } => {
                 let (address, path) = leads_to(&self.address, realm)?;
                 let path = challenge::with_query(&path, service, self.name.repository());
-                let answer = self.send(&address, &path, basic.as_deref(), 0).await?;
+                let (hop, authorization) = (Hop::TokenService, basic.as_deref());
+                let asking = Asking { address: &address, hop, path: &path, authorization, from: 0 };
+                let answer = self.send(asking).await?;
                 let answer = self.checked(answer, "a token")?;
                 let bytes = answer.read("the token", LARGEST_TOKEN).await?;
                 let unsupported = || PullError::Challenge { host: address.authority() };
@@ -175,6 +189,21 @@ impl<'puller> Registry<'puller> {
             }
         }
     }
+}
+
+/// One request.
+struct Asking<'request> {
+    address: &'request Address,
+    hop: Hop,
+    path: &'request str,
+    authorization: Option<&'request str>,
+    from: u64,
+}
+
+/// Returns the host, without brackets, and the port of a registry, which is named as in images.
+pub fn endpoint_of(registry: &str, scheme: Scheme) -> (String, u16) {
+    let address = address(registry, scheme);
+    (address.bare_host().to_owned(), address.port)
 }
 
 /// Returns where a registry is.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::unpack::Limits;
+use crate::{store::Quota, unpack::Limits};
 
 /// How registries are spoken to.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -14,6 +14,8 @@ pub struct Settings {
     /// The authorities whose certificates are believed.
     pub certificates: Certificates,
     pub limits: Limits,
+    /// How much of the disk images may take.
+    pub quota: Quota,
     /// How long a connection may take to come about.
     pub connect_timeout: Duration,
     /// How long a registry may say nothing.
@@ -81,6 +83,7 @@ impl Default for Settings {
             registries: BTreeMap::new(),
             certificates: Certificates::File("/etc/ssl/certs/ca-certificates.crt".into()),
             limits: Limits::default(),
+            quota: Quota::default(),
             connect_timeout: Duration::from_secs(10),
             silence_timeout: Duration::from_mins(1),
         }

@@ -1,4 +1,4 @@
-//! Opens connections: TCP, and TLS on it.
+//! Connections to registries: TCP that the connector opens, and TLS on it.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -7,7 +7,6 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
     time::timeout,
 };
 use tokio_rustls::{
@@ -19,7 +18,10 @@ use tokio_rustls::{
     },
 };
 
-use super::{Certificates, PullError, Settings};
+use super::{
+    Certificates, PullError, Settings,
+    connector::{ConnectFailure, Connector, Hop, Target},
+};
 
 /// Where a request goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +38,7 @@ impl Address {
         if self.port == usual { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
     }
 
-    fn bare_host(&self) -> &str {
+    pub(super) fn bare_host(&self) -> &str {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
@@ -47,6 +49,25 @@ impl Address {
 
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection on which a request can be sent.
+pub(super) struct Opened {
+    pub(super) stream: Box<dyn Stream>,
+    /// Whether the registry's credentials may be sent on it.
+    pub(super) gets_credentials: bool,
+}
+
+fn not_connected(address: &Address, failure: ConnectFailure) -> PullError {
+    let host = address.authority();
+    match failure {
+        ConnectFailure::NotAllowed => PullError::NotAllowed { host },
+        ConnectFailure::ForeignTokenService => PullError::ForeignTokenService { host },
+        ConnectFailure::Timeout => PullError::Timeout { host },
+        ConnectFailure::Unreachable(why) => {
+            PullError::Unreachable { host, source: std::io::Error::other(why) }
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Transport {
@@ -67,22 +88,36 @@ impl Transport {
         }
     }
 
-    pub(super) async fn connect(&self, address: &Address) -> Result<Box<dyn Stream>, PullError> {
+    pub(super) async fn connect(
+        &self,
+        address: &Address,
+        hop: Hop,
+        connector: &Connector,
+    ) -> Result<Opened, PullError> {
         let late = |_elapsed| PullError::Timeout { host: address.authority() };
-        timeout(self.connect_timeout, self.open(address)).await.map_err(late)?
+        timeout(self.connect_timeout, self.open(address, hop, connector)).await.map_err(late)?
     }
 
-    async fn open(&self, address: &Address) -> Result<Box<dyn Stream>, PullError> {
-        let connected = TcpStream::connect((address.bare_host(), address.port)).await;
-        let stream = connected.map_err(address.unreachable())?;
-        if !address.is_safe {
-            return Ok(Box::new(stream));
-        }
-        let name = ServerName::try_from(address.bare_host().to_owned());
-        let name = name.map_err(|_error| PullError::Address { host: address.authority() })?;
-        let connector = TlsConnector::from(self.tls()?);
-        let stream = connector.connect(name, stream).await.map_err(address.unreachable())?;
-        Ok(Box::new(stream))
+    async fn open(
+        &self,
+        address: &Address,
+        hop: Hop,
+        connector: &Connector,
+    ) -> Result<Opened, PullError> {
+        let target = Target { hop, host: address.bare_host().to_owned(), port: address.port };
+        let connected = connector(target).await;
+        let connected = connected.map_err(|failure| not_connected(address, failure))?;
+        let gets_credentials = connected.gets_credentials;
+        let stream: Box<dyn Stream> = if address.is_safe {
+            let name = ServerName::try_from(address.bare_host().to_owned());
+            let name = name.map_err(|_error| PullError::Address { host: address.authority() })?;
+            let connector = TlsConnector::from(self.tls()?);
+            let stream = connector.connect(name, connected.stream).await;
+            Box::new(stream.map_err(address.unreachable())?)
+        } else {
+            Box::new(connected.stream)
+        };
+        Ok(Opened { stream, gets_credentials })
     }
 
     fn tls(&self) -> Result<Arc<ClientConfig>, PullError> {

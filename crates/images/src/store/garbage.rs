@@ -46,7 +46,7 @@ impl Store {
         Ok(collected)
     }
 
-    fn reachable(
+    pub(super) fn reachable(
         &self,
         in_use: &InUse,
     ) -> Result<(BTreeSet<Digest>, BTreeSet<Digest>), StoreError> {
@@ -62,7 +62,7 @@ impl Store {
         Ok((images, layers))
     }
 
-    fn all_layers(&self) -> Result<BTreeSet<Digest>, StoreError> {
+    pub(super) fn all_layers(&self) -> Result<BTreeSet<Digest>, StoreError> {
         let names = files::names(&self.path("layers"))?;
         // A name that is no digest is not ours to delete.
         Ok(names.iter().filter_map(|name| format!("sha256:{name}").parse().ok()).collect())

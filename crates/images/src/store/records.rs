@@ -1,12 +1,13 @@
 //! Images and their names.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     Store, StoreError,
     files::{self, names},
+    quota::Quota,
     session::Pin,
 };
 use crate::{config::Config, digest::Digest};
@@ -32,8 +33,25 @@ pub struct Listed {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Tag {
+    /// Stores of earlier versions had no tenants: their names are the first tenant's.
+    #[serde(default = "first_tenant")]
+    tenant: String,
     name: String,
     image: Digest,
+}
+
+/// The tenant that every server has.
+const FIRST_TENANT: &str = "default";
+
+fn first_tenant() -> String {
+    FIRST_TENANT.to_owned()
+}
+
+/// What an image is called, and by which tenant. Tenants do not see each other's names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantName {
+    pub tenant: String,
+    pub name: String,
 }
 
 impl Image {
@@ -50,7 +68,8 @@ impl Store {
         pin: &mut Pin,
         config: &[u8],
         manifest: Option<Digest>,
-        name: &str,
+        TenantName { tenant, name }: &TenantName,
+        quota: Quota,
     ) -> Result<Image, StoreError> {
         let id = Digest::of(config);
         let config: Config = serde_json::from_slice(config).map_err(StoreError::Config)?;
@@ -61,13 +80,16 @@ impl Store {
             size += layer.report.bytes;
         }
         let image = Image { id, manifest, config, size };
+        let mut layers = self.layers_of(tenant)?;
+        layers.extend(image.layers());
+        quota.check(self.cost(&layers)?)?;
         pin.pinned.image = Some(id);
         pin.pinned.layers.extend(image.layers());
         self.write_pin(pin)?;
         let session = &self.0.session.folder;
         files::write_json(session, &self.image_path(id), &image)?;
-        let tag = Tag { name: name.to_owned(), image: id };
-        files::write_json(session, &self.tag_path(name), &tag)?;
+        let tag = Tag { tenant: tenant.clone(), name: name.clone(), image: id };
+        files::write_json(session, &self.tag_path(tenant, name), &tag)?;
         drop(lock);
         Ok(image)
     }
@@ -76,17 +98,37 @@ impl Store {
         files::find_json(&self.image_path(id))
     }
 
-    /// Returns the image that a name means.
-    pub fn named(&self, name: &str) -> Result<Option<Image>, StoreError> {
-        match files::find_json::<Tag>(&self.tag_path(name))? {
+    /// Returns the image that a name of a tenant means.
+    pub fn named(&self, tenant: &str, name: &str) -> Result<Option<Image>, StoreError> {
+        match files::find_json::<Tag>(&self.tag_path(tenant, name))? {
             Some(tag) => self.image(tag.image),
             None => Ok(None),
         }
     }
 
+    /// Returns an image that a tenant has a name for.
+    pub fn image_of(&self, tenant: &str, id: Digest) -> Result<Option<Image>, StoreError> {
+        let lock = self.lock()?;
+        let has_it = self.tags()?.iter().any(|tag| tag.tenant == tenant && tag.image == id);
+        drop(lock);
+        if has_it { self.image(id) } else { Ok(None) }
+    }
+
+    /// Returns the layers of all images that a tenant has names for. The store is locked.
+    pub(super) fn layers_of(&self, tenant: &str) -> Result<BTreeSet<Digest>, StoreError> {
+        let tags = self.tags()?;
+        let ids: BTreeSet<Digest> =
+            tags.iter().filter(|tag| tag.tenant == tenant).map(|tag| tag.image).collect();
+        let mut layers = BTreeSet::new();
+        for id in ids {
+            layers.extend(self.image(id)?.iter().flat_map(Image::layers));
+        }
+        Ok(layers)
+    }
+
     /// Takes a name away. The image stays until it is collected. Tells whether there was one.
-    pub fn remove_name(&self, name: &str) -> Result<bool, StoreError> {
-        let path = self.tag_path(name);
+    pub fn remove_name(&self, tenant: &str, name: &str) -> Result<bool, StoreError> {
+        let path = self.tag_path(tenant, name);
         let lock = self.lock()?;
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
@@ -97,16 +139,18 @@ impl Store {
         Ok(true)
     }
 
-    /// Returns every image, with its names in order.
-    pub fn images(&self) -> Result<Vec<Listed>, StoreError> {
+    /// Returns every image that a tenant has a name for, with its names of it in order.
+    pub fn images(&self, tenant: &str) -> Result<Vec<Listed>, StoreError> {
         let lock = self.lock()?;
         let tags = self.tags()?;
         let mut listed = Vec::new();
         for image in self.all_images()? {
-            let tags = tags.iter().filter(|tag| tag.image == image.id);
+            let tags = tags.iter().filter(|tag| tag.image == image.id && tag.tenant == tenant);
             let mut names: Vec<String> = tags.map(|tag| tag.name.clone()).collect();
-            names.sort();
-            listed.push(Listed { image, names });
+            if !names.is_empty() {
+                names.sort();
+                listed.push(Listed { image, names });
+            }
         }
         drop(lock);
         listed.sort_by(|left, right| {
@@ -138,8 +182,13 @@ impl Store {
         self.path("images").join(format!("{}.json", id.hex()))
     }
 
-    /// A name has slashes in it, and its digest has none.
-    fn tag_path(&self, name: &str) -> PathBuf {
-        self.path("tags").join(format!("{}.json", Digest::of(name.as_bytes()).hex()))
+    /// A name has slashes in it, and its digest has none. The first tenant's names are where stores
+    /// of earlier versions have them; no name has a zero in it.
+    fn tag_path(&self, tenant: &str, name: &str) -> PathBuf {
+        let key = match tenant {
+            FIRST_TENANT => name.to_owned(),
+            _ => format!("{tenant}\0{name}"),
+        };
+        self.path("tags").join(format!("{}.json", Digest::of(key.as_bytes()).hex()))
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     digest::Digest,
     pull::{Listener, Opener, PullError, Pulled, Puller},
     reference::Reference,
-    store::{Store, StoreError},
+    store::{Store, StoreError, TenantName},
     unpack::error::UnpackError,
 };
 
@@ -49,12 +49,14 @@ impl Requests {
             Ask::Pull { .. } | Ask::PullArchive { .. } | Ask::PullLayout { .. } => {
                 self.pull_and_tell(number, ask, fds).await?
             }
-            Ask::Find { name } => self.blocking(move |store| find(store, &name)).await,
-            Ask::List => self.blocking(list).await,
-            Ask::RemoveNames { names } => {
+            Ask::Find { tenant, name } => {
+                self.blocking(move |store| find(store, &tenant, &name)).await
+            }
+            Ask::List { tenant } => self.blocking(move |store| list(store, &tenant)).await,
+            Ask::RemoveNames { tenant, names } => {
                 self.blocking(move |store| {
                     for name in &names {
-                        store.remove_name(name)?;
+                        store.remove_name(&tenant, name)?;
                     }
                     Ok(Answer::Removed)
                 })
@@ -64,7 +66,9 @@ impl Requests {
                 self.blocking(move |store| Ok(Answer::Collected(store.collect(&in_use)?))).await
             }
             // These have been obeyed already.
-            Ask::Opened { .. } | Ask::Cancel | Ask::Release => return Ok(()),
+            Ask::Opened { .. } | Ask::Connected { .. } | Ask::Cancel | Ask::Release => {
+                return Ok(());
+            }
         };
         let done = done.map_err(|error| failure(&error));
         self.line.tell(Tell::Done { number, done }).await
@@ -110,17 +114,20 @@ impl Requests {
         listener: &Listener,
     ) -> Result<Pulled, PullError> {
         match ask {
-            Ask::PullArchive { name } => {
+            Ask::PullArchive { tenant, name } => {
                 let file = fds.into_iter().next().ok_or_else(|| no_file(&name))?;
+                let name = TenantName { tenant, name };
                 self.puller.pull_archive(File::from(file), &name, listener).await
             }
-            Ask::PullLayout { name, tag } => {
+            Ask::PullLayout { tenant, name, tag } => {
+                let name = TenantName { tenant, name };
                 let open = self.opener(number);
                 self.puller.pull_layout(open, tag.as_deref(), &name, listener).await
             }
-            Ask::Pull { name } => match name.parse() {
+            Ask::Pull { tenant, name } => match name.parse() {
                 Ok(reference @ Reference::Registry(_)) => {
-                    self.puller.pull(&reference, listener).await
+                    let connector = self.line.connector(number);
+                    self.puller.pull(&tenant, &reference, &connector, listener).await
                 }
                 // Paths of the machine are none of the worker's.
                 Ok(_) | Err(_) => Err(PullError::InPlace(name)),
@@ -151,16 +158,16 @@ fn no_file(name: &str) -> PullError {
     PullError::Read { path: name.into(), source: io::ErrorKind::NotFound.into() }
 }
 
-fn find(store: &Store, name: &str) -> Result<Answer, StoreError> {
+fn find(store: &Store, tenant: &str, name: &str) -> Result<Answer, StoreError> {
     let image = match name.parse::<Digest>() {
-        Ok(id) => store.image(id)?,
-        Err(_) => store.named(name)?,
+        Ok(id) => store.image_of(tenant, id)?,
+        Err(_) => store.named(tenant, name)?,
     };
     Ok(Answer::Image(image.map(|image| Box::new(Record(image)))))
 }
 
-fn list(store: &Store) -> Result<Answer, StoreError> {
-    let listed = store.images()?.into_iter();
+fn list(store: &Store, tenant: &str) -> Result<Answer, StoreError> {
+    let listed = store.images(tenant)?.into_iter();
     let summary = listed.map(|it| Summary {
         id: it.image.id,
         manifest: it.image.manifest,
@@ -185,6 +192,9 @@ fn kind_of(error: &PullError) -> FailureKind {
         | PullError::Timeout { .. }
         | PullError::Broken { .. }
         | PullError::Status { .. } => FailureKind::Unreachable,
+        PullError::NotAllowed { .. } | PullError::ForeignTokenService { .. } => {
+            FailureKind::NotAllowed
+        }
         PullError::Certificates(_)
         | PullError::InPlace(_)
         | PullError::MediaType(_)
@@ -207,6 +217,9 @@ fn kind_of(error: &PullError) -> FailureKind {
         }
         PullError::Unpack { .. } => FailureKind::Refused,
         PullError::Read { .. } => FailureKind::Unreadable,
+        PullError::Store(StoreError::TenantFull { .. } | StoreError::StoreFull { .. }) => {
+            FailureKind::Full
+        }
         PullError::Store(StoreError::Mismatch { .. } | StoreError::Config(_)) => {
             FailureKind::Refused
         }

@@ -16,6 +16,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use serde::Serialize;
 use tokio::{
     io::{Interest, unix::AsyncFd},
+    net::TcpStream,
     sync::oneshot,
     task::{AbortHandle, JoinError, JoinSet},
 };
@@ -26,7 +27,10 @@ use super::{
     wire::{self, Ask, Failure, FailureKind, Hello, Request, Sealed, Tell},
 };
 use crate::{
-    pull::{PullError, Puller},
+    pull::{
+        PullError, Puller,
+        connector::{ConnectFailure, Connected, Connector, Target},
+    },
     store::{Pin, Store},
 };
 
@@ -50,6 +54,9 @@ struct State {
     next_part: u64,
     /// Parts of layouts that the daemon is opening.
     opening: HashMap<u64, oneshot::Sender<io::Result<OwnedFd>>>,
+    next_connection: u64,
+    /// Connections that the daemon is making.
+    connecting: HashMap<u64, oneshot::Sender<Result<Connected, ConnectFailure>>>,
 }
 
 /// Serves the daemon until it is gone.
@@ -111,6 +118,7 @@ async fn obey(line: &Line, requests: &Requests) -> Result<(), WorkerError> {
             }
             Ask::Release => line.release(number),
             Ask::Opened { part, failed } => line.opened(part, failed, fds),
+            Ask::Connected { connection, outcome } => line.connected(connection, outcome, fds),
             ask if tasks.len() < AT_ONCE => {
                 let requests = requests.clone();
                 let task = tasks.spawn(async move { requests.answer(number, ask, fds).await });
@@ -201,6 +209,48 @@ impl Line {
         };
         // Whoever asked may have been stopped.
         drop(waiting.send(opened));
+    }
+
+    /// Returns what asks the daemon for the connections of one pull.
+    pub(super) fn connector(&self, number: u64) -> Connector {
+        let line = self.clone();
+        Arc::new(move |target| {
+            let line = line.clone();
+            Box::pin(async move { line.connect(number, target).await })
+        })
+    }
+
+    async fn connect(&self, number: u64, target: Target) -> Result<Connected, ConnectFailure> {
+        let (connected, is_connected) = oneshot::channel();
+        let connection = {
+            let mut state = self.state();
+            state.next_connection += 1;
+            let connection = state.next_connection;
+            state.connecting.insert(connection, connected);
+            connection
+        };
+        let lost = || ConnectFailure::Unreachable("the server ends".to_owned());
+        let told = self.tell(Tell::Connect { number, connection, target }).await;
+        told.map_err(|_error| lost())?;
+        is_connected.await.unwrap_or_else(|_dropped| Err(lost()))
+    }
+
+    fn connected(
+        &self,
+        connection: u64,
+        outcome: Result<wire::Permitted, ConnectFailure>,
+        fds: Vec<OwnedFd>,
+    ) {
+        let Some(waiting) = self.state().connecting.remove(&connection) else { return };
+        let connected = outcome.and_then(|wire::Permitted { gets_credentials }| {
+            let broken = |error: io::Error| ConnectFailure::Unreachable(error.to_string());
+            let fd = fds.into_iter().next();
+            let fd = fd.ok_or_else(|| broken(io::ErrorKind::NotConnected.into()))?;
+            let stream = TcpStream::from_std(fd.into()).map_err(broken)?;
+            Ok(Connected { stream, gets_credentials })
+        });
+        // Whoever asked may have been stopped.
+        drop(waiting.send(connected));
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {

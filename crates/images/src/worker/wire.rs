@@ -19,7 +19,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwn
 
 use crate::{
     digest::Digest,
-    pull::{Progress, Settings},
+    pull::{
+        Progress, Settings,
+        connector::{ConnectFailure, Target},
+    },
     store::{Collected, Form, InUse},
 };
 
@@ -30,44 +33,38 @@ pub struct Hello {
     pub settings: Settings,
 }
 
-/// What the daemon asks. Each is answered by its number, but for the last three.
+/// What the daemon asks. Each is answered by its number, but for the last four.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
     /// Brings an image from a registry, by its full name.
-    Pull {
-        name: String,
-    },
+    Pull { tenant: String, name: String },
     /// Brings an image from an archive, whose file comes along.
-    PullArchive {
-        name: String,
-    },
+    PullArchive { tenant: String, name: String },
     /// Brings an image from a layout. Its parts are asked for with [`Tell::Open`].
-    PullLayout {
-        name: String,
-        tag: Option<String>,
-    },
-    /// Looks for an image by its full name or by its id.
-    Find {
-        name: String,
-    },
-    List,
-    /// Takes names away.
-    RemoveNames {
-        names: Vec<String>,
-    },
+    PullLayout { tenant: String, name: String, tag: Option<String> },
+    /// Looks for an image of a tenant by its full name or by its id.
+    Find { tenant: String, name: String },
+    /// Lists the images that a tenant has names for.
+    List { tenant: String },
+    /// Takes names of a tenant away.
+    RemoveNames { tenant: String, names: Vec<String> },
     /// Deletes what cannot be reached.
-    Collect {
-        in_use: InUse,
-    },
+    Collect { in_use: InUse },
     /// A part of a layout: its file comes along, unless it could not be opened.
-    Opened {
-        part: u64,
-        failed: Option<i32>,
-    },
+    Opened { part: u64, failed: Option<i32> },
+    /// A connection that was asked for with [`Tell::Connect`]: its socket comes along, if there is one.
+    Connected { connection: u64, outcome: Result<Permitted, ConnectFailure> },
     /// Nobody wants the pull of this number any more.
     Cancel,
     /// The daemon itself keeps what the pull of this number brought.
     Release,
+}
+
+/// What may be said on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Permitted {
+    /// Whether the registry's credentials may be sent on it.
+    pub gets_credentials: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +88,12 @@ pub enum Tell {
         number: u64,
         part: u64,
         name: String,
+    },
+    /// A pull needs a connection.
+    Connect {
+        number: u64,
+        connection: u64,
+        target: Target,
     },
     Done {
         number: u64,
@@ -147,6 +150,8 @@ pub enum FailureKind {
     NotFound,
     /// The registry wants credentials, or other ones.
     Unauthorized,
+    /// The registry, or where it leads, is on an address that is not to be connected to.
+    NotAllowed,
     /// The registry cannot be reached, or does not work. That may pass.
     Unreachable,
     /// What came is not what it should be, or goes where it must not.
@@ -155,6 +160,8 @@ pub enum FailureKind {
     Unsupported,
     /// A file of the machine cannot be read.
     Unreadable,
+    /// There is no room for it: the tenant has too much already, or the store.
+    Full,
     /// The folder of images cannot be used.
     Store,
     /// The work was stopped.
@@ -285,7 +292,10 @@ mod tests {
     fn a_message_of_any_size_comes_back_as_it_was() {
         for count in [0, 1, 100, 10_000] {
             let names = (0..count).map(|it| format!("docker.io/library/{it}")).collect();
-            let request = Request { number: 7, ask: Ask::RemoveNames { names } };
+            let request = Request {
+                number: 7,
+                ask: Ask::RemoveNames { tenant: "default".to_owned(), names },
+            };
             let (read, write) = rustix::pipe::pipe().unwrap();
             let sealed = Sealed::new(&request, vec![write]).unwrap();
             let (back, fds) = across::<Request>(&sealed).unwrap();
@@ -318,7 +328,8 @@ mod tests {
             assert!(across::<Request>(&sealed).is_err());
         }
         let names = vec!["x".repeat(LARGEST)];
-        let request = Request { number: 7, ask: Ask::RemoveNames { names } };
+        let request =
+            Request { number: 7, ask: Ask::RemoveNames { tenant: "default".to_owned(), names } };
         assert!(matches!(Sealed::new(&request, Vec::new()), Err(WireError::TooLarge)));
     }
 }

@@ -43,7 +43,7 @@ async fn saved_images_and_layouts_give_the_same_image() {
         assert_eq!(pulled.image.id, Digest::of(&built.config), "{name}");
         assert_eq!(bench.layers(&pulled), LAYERS, "{name}");
         drop(pulled);
-        bench.puller.store().remove_name(name).unwrap();
+        bench.puller.store().remove_name("default", name).unwrap();
         let collected = bench.puller.store().collect(&InUse::default()).unwrap();
         assert_eq!((collected.images, collected.layers), (1, 2), "{name}");
     }
@@ -63,7 +63,7 @@ async fn a_root_file_system_is_an_image_of_one_layer() {
         assert_eq!(bench.layers(&pulled), [expected]);
         assert_eq!(pulled.image.layers(), [Digest::of(&archive)]);
     }
-    assert_eq!(bench.puller.store().images().unwrap().len(), 1);
+    assert_eq!(bench.puller.store().images("default").unwrap().len(), 1);
 }
 
 #[tokio::test]

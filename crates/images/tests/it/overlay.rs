@@ -6,7 +6,7 @@ use images::unpack::{Limits, Owners, Rules, Whiteouts};
 
 use crate::{
     packing::{Item, directory, file, item, pack},
-    tree::{is_root, unpack_to},
+    tree::unpack_to,
 };
 
 /// Where the child of a test finds its work.
@@ -64,10 +64,8 @@ fn seen(unshare: &mut Command, folder: &Path, option: &str) -> String {
 
 #[test]
 fn an_overlay_of_real_root_shows_what_the_layers_say() {
-    if !is_root() {
-        eprintln!("real root alone can write the attributes of this form");
-        return;
-    }
+    // Only real root can write the attributes of this form.
+    harness::needs::require_root();
     let folder = tempfile::tempdir().unwrap();
     make_layers(folder.path(), Whiteouts::Trusted);
     assert_eq!(seen(Command::new("unshare").arg("--mount"), folder.path(), ""), SEEN);

@@ -17,7 +17,7 @@ use images::{
         Settings,
     },
     reference::Reference,
-    store::{InUse, Store},
+    store::{InUse, Quota, Store, StoreError},
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use crate::{
     imaging::{Built, INDEX, MANIFEST, build, descriptor, manifest, small_system},
     packing::{file, hard},
-    server::{Asked, Fake, Real, honest, missing, ok, reply},
+    server::{Asked, Fake, Real, honest, missing, ok, reply, unchecked_connector},
     store::{form, unfinished},
     tree::{chain, listing},
 };
@@ -48,9 +48,13 @@ impl Bench {
     }
 
     pub(crate) async fn pull(&self, name: &str) -> Result<Pulled, PullError> {
+        self.pull_for("default", name).await
+    }
+
+    pub(crate) async fn pull_for(&self, tenant: &str, name: &str) -> Result<Pulled, PullError> {
         let listener = Listener::default();
         let reference: Reference = name.parse().unwrap();
-        self.puller.pull(&reference, &listener).await
+        self.puller.pull(tenant, &reference, &unchecked_connector(), &listener).await
     }
 
     /// Returns what is in each layer of an image, lowest first.
@@ -65,7 +69,7 @@ impl Bench {
         let root = self.folder.path().join("store");
         assert_eq!(unfinished(&root), (0, 0));
         assert_eq!(fs::read_dir(root.join("layers")).unwrap().count(), 0);
-        assert_eq!(self.puller.store().images().unwrap(), []);
+        assert_eq!(self.puller.store().images("default").unwrap(), []);
     }
 }
 
@@ -102,7 +106,12 @@ async fn an_image_comes_from_a_real_registry() {
     let mut events = listener.subscribe();
     let name = format!("{}/team/system:v1", registry.address);
     let pulling = async {
-        let pulled = bench.puller.pull(&name.parse().unwrap(), &listener).await.unwrap();
+        let connector = unchecked_connector();
+        let pulled = bench
+            .puller
+            .pull("default", &name.parse().unwrap(), &connector, &listener)
+            .await
+            .unwrap();
         let last = listener.send_replace(Progress::default());
         drop(listener);
         (pulled, last)
@@ -241,7 +250,7 @@ async fn a_layer_is_fetched_once_however_many_want_it() {
     let store = Store::open(&bench.folder.path().join("store"), form()).unwrap();
     let other = Puller::new(store, Settings::default());
     let listener = Listener::default();
-    other.pull(&name.parse().unwrap(), &listener).await.unwrap();
+    other.pull("default", &name.parse().unwrap(), &unchecked_connector(), &listener).await.unwrap();
     for layer in &built.layers {
         assert_eq!(server.count(&Digest::of(layer).to_string()), 1);
     }
@@ -435,4 +444,77 @@ fn a_pull_that_is_dropped_leaves_nothing() {
     let server = fake(&built, |_| None);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(bench.pull(&format!("{}/a", server.address))).unwrap();
+}
+
+#[tokio::test]
+async fn a_layer_that_is_here_is_given_only_to_a_tenant_that_can_fetch_it_itself() {
+    let built = small();
+    let server = fake(&built, |_| None);
+    let bench = Bench::new();
+    bench.pull_for("owner", &format!("{}/a", server.address)).await.unwrap();
+    let fetched = server.count("/blobs/");
+
+    // The same repository gives another tenant the same manifest: it vouches for the layers.
+    bench.pull_for("guest", &format!("{}/a", server.address)).await.unwrap();
+    assert_eq!(server.count("/blobs/"), fetched + 1, "the configuration alone");
+
+    // A registry of a thief names the layers by their digests, and does not have them.
+    let layers: Vec<String> = built.layers.iter().map(|it| Digest::of(it).to_string()).collect();
+    let names_alone =
+        fake(&built, move |asked| layers.iter().any(|it| asked.path.ends_with(it)).then(missing));
+    let name = format!("{}/a", names_alone.address);
+    let error = bench.pull_for("thief", &name).await.unwrap_err();
+    assert!(matches!(error, PullError::NotFound { .. }), "{error}");
+
+    // Or it has other content, and a configuration that names the layers of the owner.
+    let other = build(&[vec![file("c", "c")], vec![file("d", "d")]]);
+    let lying = Built {
+        manifest: manifest(&built.config, &other.layers),
+        layers: other.layers.clone(),
+        ..built.clone()
+    };
+    let lying = fake(&lying, |_| None);
+    let error = bench.pull_for("thief", &format!("{}/a", lying.address)).await.unwrap_err();
+    assert!(chain(&error).starts_with("the layer is sha256:"), "{error}");
+    assert_eq!(bench.puller.store().images("thief").unwrap(), []);
+
+    // A tenant that brings the content itself shares what is on disk.
+    let own = fake(&built, |_| None);
+    bench.pull_for("equal", &format!("{}/b", own.address)).await.unwrap();
+    assert!(built.layers.iter().all(|it| own.count(&Digest::of(it).to_string()) == 1));
+    assert_eq!(fs::read_dir(bench.folder.path().join("store/layers")).unwrap().count(), 2);
+}
+
+#[tokio::test]
+async fn the_images_of_a_tenant_and_of_all_have_a_bound_and_leave_nothing_beyond_it() {
+    let built = small();
+    let server = fake(&built, |_| None);
+    let name = format!("{}/a", server.address);
+    let with = |tenant, store| {
+        let quota = Quota { tenant, store };
+        Bench::with(Settings { quota, ..Settings::default() })
+    };
+    // Together they take about 105 KiB: 100,001 bytes, and two files.
+    for (tenant, store, is_full) in [
+        (64 << 10, 1 << 20, true),
+        (1 << 20, 64 << 10, true),
+        (104_000, 1 << 20, true),
+        (1 << 20, 1 << 20, false),
+    ] {
+        let bench = with(tenant, store);
+        let pulled = bench.pull(&name).await;
+        if is_full {
+            let error = pulled.unwrap_err();
+            let is_told = matches!(
+                error,
+                PullError::Store(StoreError::TenantFull { .. } | StoreError::StoreFull { .. })
+            );
+            assert!(is_told, "{error:?}");
+            bench.assert_empty();
+        } else {
+            pulled.unwrap();
+            // Another tenant has room of its own.
+            bench.pull_for("other", &name).await.unwrap();
+        }
+    }
 }

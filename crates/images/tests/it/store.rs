@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use images::{
     digest::Digest,
-    store::{Collected, Form, Image, InUse, Layer, Pin, Store, StoreError},
+    store::{Collected, Form, Image, InUse, Layer, Pin, Quota, Store, StoreError, TenantName},
     unpack::{Limits, Owners, Whiteouts, unpack},
 };
 
@@ -31,11 +31,17 @@ fn add_layer(store: &Store, content: &str) -> Digest {
     diff_id
 }
 
+fn owned(name: &str) -> TenantName {
+    TenantName { tenant: "default".to_owned(), name: name.to_owned() }
+}
+
 fn add_image(store: &Store, name: &str, layers: &[Digest]) -> (Image, Pin) {
     let config =
         serde_json::json!({"os": "linux", "rootfs": {"type": "layers", "diff_ids": layers}});
     let mut pin = store.pin(layers).unwrap();
-    let image = store.add_image(&mut pin, config.to_string().as_bytes(), None, name).unwrap();
+    let image = store
+        .add_image(&mut pin, config.to_string().as_bytes(), None, &owned(name), Quota::default())
+        .unwrap();
     (image, pin)
 }
 
@@ -82,10 +88,10 @@ fn images_are_found_by_name_and_listed_with_their_sizes() {
     add_image(&store, "another", &[base, top]);
     assert_eq!(image.size, 7);
     assert_eq!(image.layers(), [base, top]);
-    assert_eq!(store.named("one").unwrap(), Some(image.clone()));
-    assert_eq!(store.named("two").unwrap(), None);
+    assert_eq!(store.named("default", "one").unwrap(), Some(image.clone()));
+    assert_eq!(store.named("default", "two").unwrap(), None);
     // A store that is opened later has the same.
-    let listed = open(folder.path()).images().unwrap();
+    let listed = open(folder.path()).images("default").unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].names, ["another", "one"]);
     assert_eq!(listed[0].image, image);
@@ -98,9 +104,11 @@ fn an_image_without_its_layers_is_not_recorded() {
     let missing = Digest::of(b"missing");
     let config = serde_json::json!({"rootfs": {"diff_ids": [missing]}}).to_string();
     let mut pin = store.pin(&[missing]).unwrap();
-    let error = store.add_image(&mut pin, config.as_bytes(), None, "a").unwrap_err();
+    let error = store
+        .add_image(&mut pin, config.as_bytes(), None, &owned("a"), Quota::default())
+        .unwrap_err();
     assert!(matches!(error, StoreError::MissingLayer(digest) if digest == missing), "{error}");
-    assert_eq!(store.images().unwrap(), []);
+    assert_eq!(store.images("default").unwrap(), []);
 }
 
 #[test]
@@ -117,8 +125,8 @@ fn what_names_pins_and_users_reach_is_kept() {
     let in_use = InUse { images: BTreeSet::new(), layers: BTreeSet::from([loose]) };
     assert_eq!(store.collect(&in_use).unwrap(), Collected::default());
 
-    assert!(store.remove_name("first").unwrap());
-    assert!(!store.remove_name("first").unwrap());
+    assert!(store.remove_name("default", "first").unwrap());
+    assert!(!store.remove_name("default", "first").unwrap());
     let in_use = InUse { images: BTreeSet::from([first.id]), layers: BTreeSet::new() };
     let collected = store.collect(&in_use).unwrap();
     assert_eq!(collected, Collected { images: 0, layers: 1, bytes: 5 });
@@ -178,4 +186,22 @@ fn a_store_keeps_its_form_and_refuses_a_newer_version() {
     fs::write(&header, newer).unwrap();
     let error = Store::open(folder.path(), form()).unwrap_err();
     assert!(matches!(error, StoreError::Version { found: 2, .. }), "{error}");
+}
+
+#[test]
+fn names_of_a_store_without_tenants_are_the_first_tenants() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let base = add_layer(&store, "a");
+    let (image, _pin) = add_image(&store, "one", &[base]);
+    // As the version before wrote it: a name and an image.
+    let tags = folder.path().join("tags");
+    let path = tags.join(format!("{}.json", Digest::of(b"one").hex()));
+    fs::write(&path, format!(r#"{{"name":"one","image":"{}"}}"#, image.id)).unwrap();
+    assert_eq!(store.named("default", "one").unwrap(), Some(image.clone()));
+    assert_eq!(store.images("default").unwrap().len(), 1);
+    assert_eq!(store.named("other", "one").unwrap(), None);
+    assert_eq!(store.images("other").unwrap(), []);
+    assert_eq!(store.image_of("default", image.id).unwrap(), Some(image.clone()));
+    assert_eq!(store.image_of("other", image.id).unwrap(), None);
 }

@@ -88,12 +88,7 @@ impl Handles {
 
     /// Reads what the slot has used so far, by the kernel's counters.
     pub fn usage(&self) -> Result<Usage, Errno> {
-        let nanos = self.read(CgroupFile::CpuUsageV1)?.map(|text| number(&text));
-        let micros = self.read(CgroupFile::CpuUsageV2)?.map(|text| field(&text, "usage_usec"));
-        let cpu_time = nanos
-            .map(Duration::from_nanos)
-            .or(micros.map(Duration::from_micros))
-            .unwrap_or_default();
+        let cpu_time = self.cpu_time()?;
         let peak = self.read(CgroupFile::MemoryPeak)?.map(|text| number(&text));
         let oom_kills = self.read(CgroupFile::OomKills)?.map(|text| field(&text, "oom_kill"));
         Ok(Usage {
@@ -101,6 +96,14 @@ impl Handles {
             cpu_time,
             oom_kills: oom_kills.unwrap_or_default(),
         })
+    }
+
+    /// Reads the processor time that the slot has used so far.
+    pub fn cpu_time(&self) -> Result<Duration, Errno> {
+        let nanos = self.read(CgroupFile::CpuUsageV1)?.map(|text| number(&text));
+        let micros = self.read(CgroupFile::CpuUsageV2)?.map(|text| field(&text, "usage_usec"));
+        let time = nanos.map(Duration::from_nanos).or(micros.map(Duration::from_micros));
+        Ok(time.unwrap_or_default())
     }
 
     /// A file that this kind of cgroup does not have is passed over.

@@ -149,7 +149,9 @@ fn check(spot: &Spot<'_>, condition: &Condition) -> Result<Option<Stat>, Fault> 
     }
     if there.is_some() {
         // Whoever may not write to a file may not replace it either, although the directory is his.
-        match accessat(&spot.directory, spot.name, Access::WRITE_OK, AtFlags::SYMLINK_NOFOLLOW) {
+        // By the user that files are worked on as, which is not the process's own.
+        let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EACCESS;
+        match accessat(&spot.directory, spot.name, Access::WRITE_OK, how) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(other) => return Err(other.into()),
         }

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::{
     fs::{
-        AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, fchmod, mkdirat, openat,
-        openat2,
+        AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, fchmod, mkdirat,
+        openat, openat2, statat,
     },
     io::Errno,
     mount::{
@@ -20,30 +20,77 @@ use rustix::{
     process::{chdir, fchdir},
 };
 
-use super::root::{add_proc_masks, add_terminals, leave_old_root};
+use super::root::{add_proc_masks, add_terminals, fill_sandbox, leave_old_root};
 use crate::{
     plan::{Broken, INSIDE_USER, Identity, Step},
-    sandbox::{UPPER, WORK},
+    sandbox::{RootPlan, SYSTEM, UPPER, WORK, WRITABLE},
 };
 
 /// Puts the root together and leaves the old one for good. `tree` is the root of the host's image,
 /// whose devices every sandbox has; layers come lowest first.
 pub(super) fn build(
-    masked: &[String],
-    identity: Identity,
+    plan: &RootPlan,
     tree: &OwnedFd,
     files: &OwnedFd,
     layers: &[OwnedFd],
 ) -> Result<(), Broken> {
     let stage = stage(tree, files, layers).map_err(Broken::at(Step::Root))?;
     let root = overlay(&stage, layers.len()).map_err(Broken::at(Step::Writable))?;
-    furnish(&root, identity).map_err(Broken::at(Step::Writable))?;
-    add_devices(&stage, &root).map_err(Broken::at(Step::Devices))?;
-    fchdir(&root).map_err(Broken::at(Step::Root))?;
-    put(&new_proc().map_err(Broken::at(Step::Proc))?, &root, "proc")
+    furnish(&root, plan.identity).map_err(Broken::at(Step::Writable))?;
+    finish(plan, &stage, &root)
+}
+
+/// Puts the root of a sandbox of the machine's own image together: an overlay over the tree of the image, with
+/// the machine's programs and the sandbox's own folders mounted in it. Where the kernel has no such overlay
+/// (it cannot map the owners of its layers before Linux 5.19) the root is read-only.
+pub(super) fn build_machine(
+    plan: &RootPlan,
+    tree: &OwnedFd,
+    files: &OwnedFd,
+    base: &[OwnedFd],
+) -> Result<(), Broken> {
+    let stage = stage(tree, files, base).map_err(Broken::at(Step::Root))?;
+    let Ok(root) = overlay(&stage, base.len()) else {
+        fchdir(tree).map_err(Broken::at(Step::Root))?;
+        fill_sandbox(plan, files)?;
+        return leave_stage();
+    };
+    add_programs(&stage, &root).map_err(Broken::at(Step::Root))?;
+    for name in WRITABLE.into_iter().chain(["tmp"]) {
+        let folder = clone_of(&stage, &format!("files/{name}"), OpenTreeFlags::empty());
+        folder.and_then(|it| put(&it, &root, name)).map_err(Broken::at(Step::Writable))?;
+    }
+    finish(plan, &stage, &root)
+}
+
+/// Mounts the machine's programs in the root. Those that are links are in its lowest layer.
+fn add_programs(stage: &OwnedFd, root: &OwnedFd) -> Result<(), Errno> {
+    for name in SYSTEM {
+        let path = format!("tree/{name}");
+        match statat(stage, path.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                put(&clone_of(stage, &path, OpenTreeFlags::AT_RECURSIVE)?, root, name)?;
+            }
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
+}
+
+/// Adds what is the same with every image, and leaves the old root for good.
+fn finish(plan: &RootPlan, stage: &OwnedFd, root: &OwnedFd) -> Result<(), Broken> {
+    add_devices(stage, root).map_err(Broken::at(Step::Devices))?;
+    fchdir(root).map_err(Broken::at(Step::Root))?;
+    put(&new_proc().map_err(Broken::at(Step::Proc))?, root, "proc")
         .map_err(Broken::at(Step::Proc))?;
-    add_proc_masks(masked, "../nothing", "../nothing.d").map_err(Broken::at(Step::Proc))?;
-    add_terminals().map_err(Broken::at(Step::Devices))?;
+    add_proc_masks(&plan.masked, "../nothing", "../nothing.d").map_err(Broken::at(Step::Proc))?;
+    add_terminals(plan.namespace.terminals).map_err(Broken::at(Step::Devices))?;
+    leave_stage()
+}
+
+/// Leaves the old root, with the stage that stands on it.
+fn leave_stage() -> Result<(), Broken> {
     leave_old_root().map_err(Broken::at(Step::Pivot))?;
     // What was unmounted is the stage, which stood on the old root.
     unmount("/", UnmountFlags::DETACH).map_err(Broken::at(Step::Pivot))?;
@@ -155,12 +202,15 @@ fn put(mount: &OwnedFd, root: &OwnedFd, path: &str) -> Result<(), Errno> {
     move_mount(mount, "", &at, "", EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH)
 }
 
+/// Clones a mount of the stage, to be attached elsewhere.
+fn clone_of(stage: &OwnedFd, path: &str, more: OpenTreeFlags) -> Result<OwnedFd, Errno> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | more;
+    open_tree(stage.as_fd(), path, flags)
+}
+
 /// The devices are those of every slot; shared memory is the sandbox's own.
 fn add_devices(stage: &OwnedFd, root: &OwnedFd) -> Result<(), Errno> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_RECURSIVE;
-    put(&open_tree(stage.as_fd(), "tree/dev", flags)?, root, "dev")?;
+    put(&clone_of(stage, "tree/dev", OpenTreeFlags::AT_RECURSIVE)?, root, "dev")?;
     let shared = new("tmpfs", &[("mode", "1777"), ("size", "50%")], MountAttrFlags::empty())?;
     put(&shared, root, "dev/shm")
 }

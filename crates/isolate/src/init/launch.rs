@@ -9,11 +9,13 @@ use std::{
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
+    net::SendFlags,
 };
 
 use super::{Descriptors, privileges, word::Word};
 use crate::{
-    plan::{Broken, Launch, Plan, Program, Step, WORKSPACE},
+    plan::{Broken, Launch, Plan, Program, Rights, Step, WORKSPACE},
+    socket::PacketSocket,
     sys::{self, process::CStrings},
 };
 
@@ -23,32 +25,46 @@ const TELL: i32 = 4;
 
 /// Gives up every right and becomes the program. Comes back only when a step broke, and init has
 /// been told which.
-pub(super) fn become_program(plan: &Plan, fds: &Descriptors, tell: &OwnedFd) {
+pub(super) fn become_program(plan: &Plan, fds: &Descriptors, tell: &PacketSocket) {
     match prepare(fds, tell) {
         Err(broken) => say(tell, Word::Error(broken)),
-        Ok((code, tell)) => match enter(plan, code, &tell) {
-            Err(broken) => say(&tell, Word::Error(broken)),
-        },
+        Ok((code, tell)) => {
+            let tell = PacketSocket::from_fd(tell);
+            match enter(plan, code, &tell) {
+                Err(broken) => say(&tell, Word::Error(broken)),
+            }
+        }
     }
 }
 
-fn say(tell: &OwnedFd, word: Word) {
+pub(crate) fn say(tell: &PacketSocket, word: Word) {
     // If init cannot be told it sees an exit without a reason, which is a failure as well.
-    let _ = rustix::io::write(tell, &word.to_bytes());
+    let _ = tell.send(&word.to_bytes(), &[], SendFlags::empty());
 }
 
-fn prepare(fds: &Descriptors, tell: &OwnedFd) -> Result<(OwnedFd, OwnedFd), Broken> {
+/// Gives up every right that user code must not have, and hands the listener of the filter to init:
+/// it is closed here before anything of the user's runs.
+pub(crate) fn lock_in(tell: &PacketSocket, rights: &Rights) -> Result<(), Broken> {
+    let listener = privileges::of_user_code(rights)?;
+    let fds: Vec<BorrowedFd<'_>> = listener.iter().map(AsFd::as_fd).collect();
+    tell.send(&Word::Filtered.to_bytes(), &fds, SendFlags::empty())
+        .map_err(Broken::at(Step::Seccomp))
+}
+
+fn prepare(fds: &Descriptors, tell: &PacketSocket) -> Result<(OwnedFd, OwnedFd), Broken> {
     join_cgroups(&fds.cgroups).map_err(Broken::at(Step::Cgroup))?;
-    let kept = [&fds.stdin, &fds.stdout, &fds.stderr, &fds.code, tell];
+    let [stdin, stdout, stderr, code] =
+        [&fds.stdin, &fds.stdout, &fds.stderr, &fds.code].map(AsFd::as_fd);
+    let kept = [stdin, stdout, stderr, code, tell.as_fd()];
     let at = Broken::at(Step::Fork);
     sys::signal::restore_defaults().map_err(&at)?;
-    keep_only(kept.map(AsFd::as_fd)).map_err(at)
+    keep_only(kept).map_err(at)
 }
 
-fn enter(plan: &Plan, code: OwnedFd, tell: &OwnedFd) -> Result<Infallible, Broken> {
+fn enter(plan: &Plan, code: OwnedFd, tell: &PacketSocket) -> Result<Infallible, Broken> {
     let errno = match &plan.launch {
         Launch::Exec { program, code_path } => {
-            privileges::of_user_code(&plan.rights)?;
+            lock_in(tell, &plan.rights)?;
             say(tell, Word::Ready);
             let request = Request::read(&code).map_err(Broken::at(Step::Code))?;
             drop(code);
@@ -56,13 +72,14 @@ fn enter(plan: &Plan, code: OwnedFd, tell: &OwnedFd) -> Result<Infallible, Broke
             exec(program, request.env)
         }
         Launch::Park { program } => {
-            privileges::of_user_code(&plan.rights)?;
-            keep_across_exec(&[&code, tell]).map_err(Broken::at(Step::Exec))?;
+            lock_in(tell, &plan.rights)?;
+            // Its hook closes both before it runs the code.
+            keep_across_exec(&[code.as_fd(), tell.as_fd()]).map_err(Broken::at(Step::Exec))?;
             exec(program, Vec::new())
         }
         // It needs its rights to give each slot its own namespaces; it runs no user code.
         Launch::Zygote { program } => {
-            keep_across_exec(&[&code]).map_err(Broken::at(Step::Exec))?;
+            keep_across_exec(&[code.as_fd()]).map_err(Broken::at(Step::Exec))?;
             exec(program, Vec::new())
         }
         Launch::Fork { .. } => Errno::INVAL,
@@ -70,7 +87,7 @@ fn enter(plan: &Plan, code: OwnedFd, tell: &OwnedFd) -> Result<Infallible, Broke
     Err(Broken::at(Step::Exec)(errno))
 }
 
-fn keep_across_exec(fds: &[&OwnedFd]) -> Result<(), Errno> {
+fn keep_across_exec(fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     fds.iter().try_for_each(|fd| rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()))
 }
 

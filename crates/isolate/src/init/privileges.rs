@@ -1,34 +1,55 @@
 //! Giving up rights: for the user's program all of them, for init all but what it needs.
 
+use std::os::fd::OwnedFd;
+
 use rustix::{
     fs::{Gid, Uid},
     io::Errno,
-    process::{DumpableBehavior, Resource, getrlimit, set_dumpable_behavior},
+    process::{DumpableBehavior, Resource, getrlimit, getuid, set_dumpable_behavior},
     thread::{
         CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capability_is_in_bounding_set,
         clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
-        set_capabilities_secure_bits, set_no_new_privs, set_thread_groups, set_thread_res_gid,
-        set_thread_res_uid,
+        set_capabilities_secure_bits, set_keep_capabilities, set_no_new_privs, set_thread_groups,
+        set_thread_res_gid, set_thread_res_uid,
     },
 };
 
 use crate::{
-    plan::{Broken, INSIDE_USER, Identity, Plan, Rights, Rlimits, Step},
+    plan::{Broken, INSIDE_USER, Identity, Plan, Rights, Rlimits, SERVICE_USER, Step},
     supervisor::wire::User,
     sys,
 };
 
-/// Makes the calling process the unprivileged user of the slot, for good.
-pub(crate) fn of_user_code(left: &Rights) -> Result<(), Broken> {
+/// Makes the calling process the unprivileged user of the slot, for good. Returns the listener of
+/// its system call filter, which must not reach user code.
+pub(crate) fn of_user_code(left: &Rights) -> Result<Option<OwnedFd>, Broken> {
     limits(left.limits).map_err(Broken::at(Step::Limits))?;
     become_user(left.identity).map_err(Broken::at(Step::Privileges))?;
+    sys::seccomp::load_with_listener(&left.filter).map_err(Broken::at(Step::Seccomp))
+}
+
+/// Leaves the calling process, a child of a supervisor, what it takes to work on files as this user. In all else it keeps
+/// the supervisor's own user, so that no command of the same user can signal it.
+pub(crate) fn of_file_agent(left: &Rights, user: User) -> Result<(), Broken> {
+    before_command(left)?;
+    if left.identity == Identity::Shared {
+        return of_prepared(left, user);
+    }
+    keep_only_files_of(user).map_err(Broken::at(Step::Privileges))?;
     sys::seccomp::load(&left.filter).map_err(Broken::at(Step::Seccomp))
 }
 
-/// Makes the calling process the user of a command, for good.
-pub(crate) fn of_command(left: &Rights, user: User) -> Result<(), Broken> {
-    before_command(left)?;
-    of_prepared(left, user)
+fn keep_only_files_of(user: User) -> Result<(), Errno> {
+    let (user, group, kept) = match user {
+        User::Plain { user, group } => (user, group, CapabilitySet::empty()),
+        User::Root => (0, 0, OF_ROOTS_FILES),
+    };
+    bound_by(kept)?;
+    clear_ambient_capability_set()?;
+    set_thread_groups(&[])?;
+    sys::process::set_user_of_files(user, group)?;
+    only(kept)?;
+    set_no_new_privs(true)
 }
 
 /// Limits a process that is to be a command, whoever its user will be.
@@ -54,24 +75,27 @@ const OF_ROOT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID);
 
+/// What root may do with files that are another user's.
+const OF_ROOTS_FILES: CapabilitySet =
+    CapabilitySet::CHOWN.union(CapabilitySet::DAC_OVERRIDE).union(CapabilitySet::FOWNER);
+
 fn become_root_inside() -> Result<(), Errno> {
     bound_by(OF_ROOT)?;
     clear_ambient_capability_set()?;
     set_thread_groups(&[])?;
+    set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
     only(OF_ROOT)?;
     set_no_new_privs(true)
 }
 
-/// Leaves init only the right to signal the processes of its slot; without a cgroup also the right
-/// to look at them, since it has to look after their memory itself.
+/// Leaves init only the rights to signal the processes of its slot and to read their exit status and,
+/// where it has to watch their memory itself, its size. Its own filter has no call that changes them.
 pub(super) fn of_init(plan: &Plan) -> Result<(), Broken> {
     let at = Broken::at(Step::Privileges);
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(&at)?;
     empty_bounding_set().map_err(&at)?;
     clear_ambient_capability_set().map_err(&at)?;
-    let mut kept = CapabilitySet::KILL;
-    kept.set(CapabilitySet::SYS_PTRACE, plan.cgroups == 0);
-    only(kept).map_err(&at)?;
+    only(CapabilitySet::KILL | CapabilitySet::SYS_PTRACE).map_err(&at)?;
     set_no_new_privs(true).map_err(&at)?;
     sys::seccomp::load(&plan.init_filter).map_err(Broken::at(Step::Seccomp))
 }
@@ -86,15 +110,31 @@ pub(super) fn of_body() -> Result<(), Broken> {
     bound_by(OF_SUPERVISOR).map_err(Broken::at(Step::Privileges))
 }
 
-/// Leaves a supervisor what it takes to start commands and to signal them, in its own namespace.
-pub(crate) fn of_supervisor(filter: &[u8]) -> Result<(), Broken> {
+/// Leaves a supervisor what it takes to start commands and to signal them, in its own namespace. Its files stay root's.
+pub(crate) fn of_supervisor(identity: Identity, filter: &[u8]) -> Result<(), Broken> {
     let at = Broken::at(Step::Privileges);
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(&at)?;
     bound_by(OF_SUPERVISOR).map_err(&at)?;
     clear_ambient_capability_set().map_err(&at)?;
+    if identity == Identity::Apart {
+        become_service().map_err(&at)?;
+    }
     only(OF_SUPERVISOR).map_err(&at)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(&at)?;
     set_no_new_privs(true).map_err(&at)?;
     sys::seccomp::load(filter).map_err(Broken::at(Step::Seccomp))
+}
+
+/// Takes on the user of processes that serve a sandbox. Capabilities stay: there is no exec after this, and each
+/// process that is forked says itself what it keeps.
+fn become_service() -> Result<(), Errno> {
+    let user = Uid::from_raw(SERVICE_USER);
+    // What a supervisor forks has it already, and a filter that lets nothing take it on.
+    if getuid() != user {
+        set_keep_capabilities(true)?;
+        set_thread_res_uid(user, user, user)?;
+        only(OF_SUPERVISOR)?;
+    }
+    sys::process::set_user_of_files(0, 0)
 }
 
 /// What it takes to write the files of an image, whoever they belong to.

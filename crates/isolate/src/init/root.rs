@@ -15,7 +15,7 @@ use rustix::{
 
 use crate::{
     plan::{Broken, Disk, INSIDE_USER, Identity, Launch, Plan, Step},
-    sandbox::WRITABLE,
+    sandbox::{RootPlan, WRITABLE},
     sys,
 };
 
@@ -29,20 +29,26 @@ pub(super) fn build(plan: &Plan, tree: &OwnedFd) -> Result<(), Broken> {
     } else {
         add_proc(&plan.masked).map_err(Broken::at(Step::Proc))?;
     }
-    add_terminals().map_err(Broken::at(Step::Devices))?;
+    add_terminals(plan.namespace.terminals).map_err(Broken::at(Step::Devices))?;
     // Last of the writable layer: its own `/tmp` covers the directory it is mounted on.
     mount_bind("tmp/tmp", "tmp").map_err(Broken::at(Step::Writable))?;
     leave_old_root().map_err(Broken::at(Step::Pivot))
 }
 
-/// Puts the root of a sandbox together: as that of a slot, but what is written stays. `files` has
+/// Puts the read-only root of a sandbox together: as that of a slot, but what is written stays. `files` has
 /// a folder for each of [`WRITABLE`].
 pub(super) fn build_sandbox(
-    masked: &[String],
+    plan: &RootPlan,
     tree: &OwnedFd,
     files: &OwnedFd,
 ) -> Result<(), Broken> {
     attach(tree).map_err(Broken::at(Step::Root))?;
+    fill_sandbox(plan, files)?;
+    leave_old_root().map_err(Broken::at(Step::Pivot))
+}
+
+/// Fills the root of a sandbox, which is the current directory.
+pub(super) fn fill_sandbox(plan: &RootPlan, files: &OwnedFd) -> Result<(), Broken> {
     let writable = Broken::at(Step::Writable);
     move_mount(files.as_fd(), "", CWD, "tmp", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
         .map_err(&writable)?;
@@ -51,11 +57,10 @@ pub(super) fn build_sandbox(
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("tmpfs", "dev/shm", "tmpfs", flags, c"size=50%,mode=1777").map_err(&writable)?;
-    add_proc(masked).map_err(Broken::at(Step::Proc))?;
-    add_terminals().map_err(Broken::at(Step::Devices))?;
+    add_proc(&plan.masked).map_err(Broken::at(Step::Proc))?;
+    add_terminals(plan.namespace.terminals).map_err(Broken::at(Step::Devices))?;
     // Last, because it covers what the others are bound from.
-    mount_bind("tmp/tmp", "tmp").map_err(&writable)?;
-    leave_old_root().map_err(Broken::at(Step::Pivot))
+    mount_bind("tmp/tmp", "tmp").map_err(&writable)
 }
 
 /// Attaches the image's tree and makes it the current directory. Every path below is relative
@@ -134,9 +139,12 @@ fn make_folder(path: &str, mode: u32) -> Result<(), Errno> {
     }
 }
 
-pub(super) fn add_terminals() -> Result<(), Errno> {
+/// Mounts an instance of the file system of terminals, which can have this many pairs.
+pub(super) fn add_terminals(most: u32) -> Result<(), Errno> {
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-    mount("devpts", "dev/pts", "devpts", flags, c"newinstance,ptmxmode=0666,mode=0620")
+    let options = format!("newinstance,ptmxmode=0666,mode=0620,max={most}");
+    let options = CString::new(options).or(Err(Errno::INVAL))?;
+    mount("devpts", "dev/pts", "devpts", flags, options.as_c_str())
 }
 
 pub(super) fn leave_old_root() -> Result<(), Errno> {

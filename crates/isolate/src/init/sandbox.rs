@@ -8,10 +8,10 @@ use rustix::{
     io::Errno,
 };
 
-use super::{hosts, image, paths, privileges, read_command, report, root};
+use super::{counters, hosts, image, paths, privileges, read_command, report, root};
 use crate::{
     plan::{Broken, Step},
-    sandbox::{ContainedPlan, RootPlan, SandboxPlan},
+    sandbox::{Base, ContainedPlan, RootPlan, SandboxPlan},
     socket::PacketSocket,
     supervisor::{Groups, Place, Stem, Supervision, join},
     sys,
@@ -99,12 +99,14 @@ fn take(fds: &mut Fds, count: usize) -> Result<Vec<OwnedFd>, Broken> {
 
 /// Puts everything in place that is not the caller's, and stands on it.
 fn build(plan: &RootPlan, fds: &mut Fds) -> Result<(), Broken> {
-    let (root, files, layers) = (next(fds)?, next(fds)?, take(fds, plan.layers)?);
+    let (root, files, layers) = (next(fds)?, next(fds)?, take(fds, plan.base.layers())?);
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    if layers.is_empty() {
-        root::build_sandbox(&plan.masked, &root, &files)?;
-    } else {
-        image::build(&plan.masked, plan.identity, &root, &files, &layers)?;
+    counters::set(plan.namespace).map_err(Broken::at(Step::Limits))?;
+    counters::open_low_ports().map_err(Broken::at(Step::Network))?;
+    match plan.base {
+        Base::Machine => root::build_sandbox(plan, &root, &files)?,
+        Base::WritableMachine => image::build_machine(plan, &root, &files, &layers)?,
+        Base::Layers(_) => image::build(plan, &root, &files, &layers)?,
     }
     sys::net::bring_loopback_up().map_err(Broken::at(Step::Network))
 }
@@ -130,9 +132,9 @@ fn begin(settled: Settled, plan: &SandboxPlan, fds: &mut Fds) -> Result<Supervis
 }
 
 fn listen(place: Place, stem: Stem, socket: OwnedFd) -> Result<Supervision, Broken> {
-    let filter = place.filter.clone();
+    let (identity, filter) = (place.rights.identity, place.filter.clone());
     let supervision = Supervision::begin(place, stem, socket).map_err(Broken::at(Step::Fork))?;
-    privileges::of_supervisor(&filter)?;
+    privileges::of_supervisor(identity, &filter)?;
     Ok(supervision)
 }
 

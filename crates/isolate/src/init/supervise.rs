@@ -13,13 +13,13 @@ use rustix::{
     },
 };
 
-use super::{Ready, ending::end_all, exit_of, report, wait_for_the_end};
+use super::{Ready, ending::end_all, exit_of, exiting, report, wait_for_the_end};
 use super::{
     memory::{self, MemoryWatch},
     word::Word,
 };
 use crate::{
-    plan::Exit,
+    plan::{Broken, Exit},
     socket::PacketSocket,
     sys,
     wire::{self, Command, Report, Seen},
@@ -27,10 +27,12 @@ use crate::{
 
 /// Runs until the program has ended and the daemon has let go, or the daemon is gone.
 pub(super) fn run(control: &PacketSocket, ready: &Ready) {
+    // Before the daemon can hand in the code: a short program may be over before init is scheduled again.
+    let cpu_before = sys::process::cpu_time_of(ready.main.pid).unwrap_or_default();
     if report(control, &Report::Ready).is_err() {
         return;
     }
-    let Ok(Some(ending)) = watch(control, ready) else { return };
+    let Ok(Some(ending)) = watch(control, ready, cpu_before) else { return };
     if report(control, &ending).is_ok() {
         wait_for_the_end(control);
     }
@@ -42,13 +44,19 @@ struct Watch<'a> {
     ready: &'a Ready,
     deadline: OwnedFd,
     memory: Option<MemoryWatch>,
+    /// What the program had used when it was ready for its request: the runtime's own start.
+    cpu_before: Duration,
     memory_ran_out: bool,
-    /// Whether the program may still say something.
-    listens: bool,
+    /// Whether the filter's listener has not hung up yet.
+    has_filtered_tasks: bool,
 }
 
 /// Waits for the end of the program. `None` when the daemon is gone before that.
-fn watch(control: &PacketSocket, ready: &Ready) -> Result<Option<Report>, Errno> {
+fn watch(
+    control: &PacketSocket,
+    ready: &Ready,
+    cpu_before: Duration,
+) -> Result<Option<Report>, Errno> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let deadline = timerfd_create(TimerfdClockId::Monotonic, flags)?;
     let mut watch = Watch {
@@ -56,8 +64,9 @@ fn watch(control: &PacketSocket, ready: &Ready) -> Result<Option<Report>, Errno>
         ready,
         deadline,
         memory: None,
+        cpu_before,
         memory_ran_out: false,
-        listens: ready.main.announces_exit,
+        has_filtered_tasks: ready.main.filter_listener.is_some(),
     };
     loop {
         let happened = watch.wait()?;
@@ -67,24 +76,16 @@ fn watch(control: &PacketSocket, ready: &Ready) -> Result<Option<Report>, Errno>
                 Some(packet) => watch.obey(&packet.bytes)?,
             }
         }
-        // Without a cgroup what the program has used is known only when it was waited for.
-        if happened.word
-            && let Some(Word::Exit(code)) = watch.hear()
-            && watch.memory.is_none()
-        {
-            watch.end_all()?;
-            let seen = watch.seen();
-            return Ok(Some(Report::Exited {
-                exit: Exit::Code(code.into()),
-                seen,
-                all_gone: false,
-            }));
-        }
         if happened.child {
             while sys::signal::next(&ready.signals)?.is_some() {}
             if let Some(exit) = reap(ready.main.pid)? {
                 return watch.ending(exit).map(Some);
             }
+        }
+        if happened.all_exiting
+            && let Some(report) = watch.early_report()
+        {
+            return Ok(Some(report));
         }
         if happened.deadline {
             drain(&watch.deadline);
@@ -105,50 +106,68 @@ struct Happened {
     control: bool,
     child: bool,
     deadline: bool,
-    word: bool,
+    /// Every task that has the filter has begun to exit: no user code runs any more.
+    all_exiting: bool,
     memory: bool,
 }
 
 impl Watch<'_> {
     fn wait(&mut self) -> Result<Happened, Errno> {
-        let (oom, words) = (self.ready.oom_event.as_ref(), Some(&self.ready.main.words));
-        // A pipe whose other end is closed would be ready for ever.
-        let words = words.filter(|_| self.listens);
+        let (oom, listener) = (&self.ready.oom_event, &self.ready.main.filter_listener);
+        // One that has hung up would be ready for ever.
+        let listener = listener.as_ref().filter(|_| self.has_filtered_tasks);
         let mut watched = vec![
             PollFd::new(self.control, PollFlags::IN),
             PollFd::new(&self.ready.signals, PollFlags::IN),
             PollFd::new(&self.deadline, PollFlags::IN),
         ];
-        watched.extend(oom.into_iter().chain(words).map(|fd| PollFd::new(fd, PollFlags::IN)));
+        watched.extend(oom.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        // To hang up is all that a listener does whose filter notifies of no call.
+        watched.extend(listener.map(|fd| PollFd::new(fd, PollFlags::empty())));
         let pause = self.memory.as_ref().map(|_| memory::PAUSE);
         match poll(&mut watched, pause.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(other) => return Err(other),
         }
         let is_set = |index: usize| watched.get(index).is_some_and(|fd| !fd.revents().is_empty());
-        let (oom_at, words_at) = (3, 3 + usize::from(oom.is_some()));
+        let (oom_at, listener_at) = (3, 3 + usize::from(oom.is_some()));
         let passed = self.memory.as_mut().is_some_and(MemoryWatch::look);
         Ok(Happened {
             control: is_set(0),
             child: is_set(1),
             deadline: is_set(2),
-            word: words.is_some() && is_set(words_at),
+            all_exiting: listener.is_some() && is_set(listener_at),
             memory: (oom.is_some() && is_set(oom_at)) || (passed && !self.memory_ran_out),
         })
     }
 
-    /// Reads what the program has to say, once: then it has said everything.
-    fn hear(&mut self) -> Option<Word> {
-        let mut line = [0; 64];
-        let length = rustix::io::read(&self.ready.main.words, &mut line).unwrap_or_default();
-        self.listens = false;
-        Word::from_bytes(line.get(..length)?)
+    /// Returns how the program ended, when all of it has begun to exit and before it can be waited for.
+    /// Without a cgroup what it has used is known only then, so there is nothing to report earlier.
+    fn early_report(&mut self) -> Option<Report> {
+        self.has_filtered_tasks = false;
+        if self.memory.is_some() {
+            return None;
+        }
+        if let Some(broken) = self.broken_step() {
+            return Some(Report::Broken(broken));
+        }
+        let exit = exiting::exit_status(self.ready.main.pid)?;
+        Some(Report::Exited { exit, seen: self.seen(), all_gone: false })
+    }
+
+    /// Returns the step that broke on the way to the program, if one did. What is to be read is there
+    /// once no process of the slot can write.
+    fn broken_step(&self) -> Option<Broken> {
+        match self.ready.main.next_word(RecvFlags::DONTWAIT) {
+            Ok(Some((Word::Error(broken), _))) => Some(broken),
+            _ => None,
+        }
     }
 
     fn seen(&self) -> Seen {
         let used = sys::process::children_usage();
         Seen {
-            cpu_time: used.cpu_time,
+            cpu_time: used.cpu_time.saturating_sub(self.cpu_before),
             // A short program may end between two looks.
             peak_memory: self.memory.as_ref().map_or(0, |memory| memory.peak().max(used.largest)),
             memory_ran_out: self.memory_ran_out,
@@ -175,7 +194,7 @@ impl Watch<'_> {
     }
 
     /// Ends what the program left behind, and says how it ended.
-    fn ending(mut self, exit: Exit) -> Result<Report, Errno> {
+    fn ending(self, exit: Exit) -> Result<Report, Errno> {
         self.end_all()?;
         loop {
             match wait(WaitOptions::empty()) {
@@ -184,8 +203,7 @@ impl Watch<'_> {
                 Err(other) => return Err(other),
             }
         }
-        // Every writer is dead, so this either has the whole word or is at its end.
-        if let Some(Word::Error(broken)) = self.hear() {
+        if let Some(broken) = self.broken_step() {
             return Ok(Report::Broken(broken));
         }
         Ok(Report::Exited { exit, seen: self.seen(), all_gone: true })

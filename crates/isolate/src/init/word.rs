@@ -1,5 +1,5 @@
-//! What PID 2 says to init: a line when it waits for its request or a step broke, and a single
-//! byte, its exit code, as a runtime's last act. A command of a sandbox first says who it is.
+//! What PID 2 says to init, one line each: that its filter is loaded, that it waits for its request,
+//! or that a step broke. A command of a sandbox first says which process it is.
 
 use crate::plan::{Broken, Step};
 
@@ -10,10 +10,10 @@ pub(crate) enum Word {
     Ready,
     /// The number of the process that becomes a command.
     Process(i32),
+    /// The system call filter is loaded. Its listener comes along.
+    Filtered,
     /// A step broke.
     Error(Broken),
-    /// The runtime is about to end with this code, and has written everything it had to.
-    Exit(u8),
 }
 
 /// The steps that are reported by name.
@@ -33,7 +33,7 @@ impl Word {
         let line = match self {
             Self::Ready => "ready\n".to_owned(),
             Self::Process(number) => format!("process {number}\n"),
-            Self::Exit(code) => return vec![code],
+            Self::Filtered => "filtered\n".to_owned(),
             Self::Error(Broken { step, errno }) => {
                 let name = STEPS.iter().find(|(_, known)| *known == step).map(|(name, _)| *name);
                 format!("error {} {errno}\n", name.unwrap_or("runtime"))
@@ -44,12 +44,10 @@ impl Word {
 
     /// Reads what was said. Steps that a runtime has names of its own for are all `Runtime`.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        if let [code] = bytes {
-            return Some(Self::Exit(*code));
-        }
         let mut words = str::from_utf8(bytes).ok()?.split_whitespace();
         match (words.next()?, words.next(), words.next()) {
             ("ready", None, None) => Some(Self::Ready),
+            ("filtered", None, None) => Some(Self::Filtered),
             ("process", Some(number), None) => Some(Self::Process(number.parse().ok()?)),
             ("error", Some(name), Some(errno)) => {
                 let step = STEPS.iter().find(|(known, _)| *known == name);
@@ -68,7 +66,7 @@ mod tests {
     #[test]
     fn every_word_is_read_back() {
         let broken = Broken { step: Step::Seccomp, errno: 22 };
-        let words = [Word::Ready, Word::Exit(0), Word::Exit(255), Word::Process(7)];
+        let words = [Word::Ready, Word::Filtered, Word::Process(7)];
         for word in words.into_iter().chain([Word::Error(broken)]) {
             assert_eq!(Word::from_bytes(&word.to_bytes()), Some(word));
         }
@@ -76,7 +74,7 @@ mod tests {
 
     #[test]
     fn what_is_no_word_is_none() {
-        for line in ["", "ready now", "ex", "error", "error step", "error step x"] {
+        for line in ["", "\0", "\x07", "ready now", "ex", "error", "error step", "error step x"] {
             assert_eq!(Word::from_bytes(line.as_bytes()), None, "{line}");
         }
     }

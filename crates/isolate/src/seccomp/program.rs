@@ -40,12 +40,11 @@ pub(super) struct Verdict {
     otherwise: Answer,
 }
 
-/// A look at the low half of an argument. The high half counts nowhere that we look: the kernel
+/// Tests of the low half of arguments, of which all must hold. The high half counts nowhere that we look: the kernel
 /// takes all of these as 32 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Check {
-    argument: u32,
-    test: Test,
+    tests: Vec<(u32, Test)>,
     answer: Answer,
 }
 
@@ -54,6 +53,8 @@ pub(super) enum Test {
     Is(u32),
     IsNot(u32),
     HasAnyOf(u32),
+    /// At most 200 values: further than 255 instructions a jump does not reach.
+    IsOneOf(&'static [u32]),
 }
 
 impl From<Answer> for Verdict {
@@ -64,8 +65,13 @@ impl From<Answer> for Verdict {
 
 impl Verdict {
     /// Adds a check. It comes after those that are there.
-    pub(super) fn when(mut self, argument: u32, test: Test, answer: Answer) -> Self {
-        self.checks.push(Check { argument, test, answer });
+    pub(super) fn when(self, argument: u32, test: Test, answer: Answer) -> Self {
+        self.when_all(&[(argument, test)], answer)
+    }
+
+    /// Adds a check of several arguments.
+    pub(super) fn when_all(mut self, tests: &[(u32, Test)], answer: Answer) -> Self {
+        self.checks.push(Check { tests: tests.to_vec(), answer });
         self
     }
 
@@ -77,15 +83,38 @@ impl Verdict {
 }
 
 impl Check {
-    fn compile(&self) -> [Instruction; 3] {
-        let jump = match self.test {
-            Test::Is(value) => instruction(JUMP_IF_EQUAL, 0, 1, value),
-            Test::IsNot(value) => instruction(JUMP_IF_EQUAL, 1, 0, value),
-            Test::HasAnyOf(bits) => instruction(JUMP_IF_ANY_BIT, 0, 1, bits),
-        };
-        let low_half = if cfg!(target_endian = "little") { 0 } else { 4 };
-        let load = instruction(LOAD_WORD, 0, 0, 16 + 8 * self.argument + low_half);
-        [load, jump, self.answer.compile()]
+    /// A test that does not hold jumps behind the answer. So the program is written from its end.
+    fn compile(&self) -> Vec<Instruction> {
+        let mut program = vec![self.answer.compile()];
+        for (argument, test) in self.tests.iter().rev() {
+            let past = u8::try_from(program.len()).unwrap_or(u8::MAX);
+            let low_half = if cfg!(target_endian = "little") { 0 } else { 4 };
+            let mut tested = vec![instruction(LOAD_WORD, 0, 0, 16 + 8 * argument + low_half)];
+            tested.extend(test.compile(past));
+            tested.append(&mut program);
+            program = tested;
+        }
+        program
+    }
+}
+
+impl Test {
+    /// Goes on behind itself if it holds, and else so much further.
+    fn compile(self, past: u8) -> Vec<Instruction> {
+        match self {
+            Self::Is(value) => vec![instruction(JUMP_IF_EQUAL, 0, past, value)],
+            Self::IsNot(value) => vec![instruction(JUMP_IF_EQUAL, past, 0, value)],
+            Self::HasAnyOf(bits) => vec![instruction(JUMP_IF_ANY_BIT, 0, past, bits)],
+            Self::IsOneOf(values) => {
+                let after = (0..values.len()).rev();
+                let jumps = values.iter().zip(after).map(|(value, after)| {
+                    let if_not = if after == 0 { past } else { 0 };
+                    let to_end = u8::try_from(after).unwrap_or(u8::MAX);
+                    instruction(JUMP_IF_EQUAL, to_end, if_not, *value)
+                });
+                jumps.collect()
+            }
+        }
     }
 }
 

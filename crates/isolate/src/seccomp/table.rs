@@ -405,6 +405,86 @@ pub(super) const REFUSED: &[i64] = &[
     libc::SYS_modify_ldt,
 ];
 
+/// The options of `setsockopt` that give a socket a program of the kernel's packet filter machine.
+pub(super) const SOCKET_FILTERS: &[u32] = &[
+    26, // SO_ATTACH_FILTER
+    50, // SO_ATTACH_BPF
+    51, // SO_ATTACH_REUSEPORT_CBPF
+    52, // SO_ATTACH_REUSEPORT_EBPF
+];
+
+/// The requests of `ioctl` that programs have a use for inside. The numbers are those of x86 and arm.
+pub(super) const IOCTLS: &[u32] = &[
+    // Any descriptor.
+    0x5421, // FIONBIO
+    0x5450, // FIONCLEX
+    0x5451, // FIOCLEX
+    0x5452, // FIOASYNC
+    0x5460, // FIOQSIZE
+    0x541b, // FIONREAD, SIOCINQ
+    // Terminals: their modes, sizes, sessions and process groups.
+    0x5401,      // TCGETS
+    0x5402,      // TCSETS
+    0x5403,      // TCSETSW
+    0x5404,      // TCSETSF
+    0x5405,      // TCGETA
+    0x5406,      // TCSETA
+    0x5407,      // TCSETAW
+    0x5408,      // TCSETAF
+    0x5409,      // TCSBRK
+    0x540a,      // TCXONC
+    0x540b,      // TCFLSH
+    0x540c,      // TIOCEXCL
+    0x540d,      // TIOCNXCL
+    0x540e,      // TIOCSCTTY
+    0x540f,      // TIOCGPGRP
+    0x5410,      // TIOCSPGRP
+    0x5411,      // TIOCOUTQ, SIOCOUTQ
+    0x5413,      // TIOCGWINSZ
+    0x5414,      // TIOCSWINSZ
+    0x5420,      // TIOCPKT
+    0x5422,      // TIOCNOTTY
+    0x5424,      // TIOCGETD
+    0x5425,      // TCSBRKP
+    0x5429,      // TIOCGSID
+    0x802c_542a, // TCGETS2
+    0x402c_542b, // TCSETS2
+    0x402c_542c, // TCSETSW2
+    0x402c_542d, // TCSETSF2
+    0x8004_5430, // TIOCGPTN
+    0x4004_5431, // TIOCSPTLCK
+    0x4004_5436, // TIOCSIG
+    0x8004_5438, // TIOCGPKT
+    0x8004_5439, // TIOCGPTLCK
+    0x8004_5440, // TIOCGEXCL
+    0x5441,      // TIOCGPTPEER
+    // Files: sharing blocks, attributes, where data is.
+    0x4004_9409, // FICLONE
+    0x4020_940d, // FICLONERANGE
+    0xc018_9436, // FIDEDUPERANGE
+    0x8008_6601, // FS_IOC_GETFLAGS
+    0x4008_6602, // FS_IOC_SETFLAGS
+    0xc020_660b, // FS_IOC_FIEMAP
+    0x801c_581f, // FS_IOC_FSGETXATTR
+    0x2,         // FIGETBSZ
+    // The network's interfaces, to look at.
+    0x8905, // SIOCATMARK
+    0x8910, // SIOCGIFNAME
+    0x8912, // SIOCGIFCONF
+    0x8913, // SIOCGIFFLAGS
+    0x8915, // SIOCGIFADDR
+    0x8917, // SIOCGIFDSTADDR
+    0x8919, // SIOCGIFBRDADDR
+    0x891b, // SIOCGIFNETMASK
+    0x891d, // SIOCGIFMETRIC
+    0x8921, // SIOCGIFMTU
+    0x8927, // SIOCGIFHWADDR
+    0x8933, // SIOCGIFINDEX
+    0x8942, // SIOCGIFTXQLEN
+    // How much randomness there is.
+    0x8004_5200, // RNDGETENTCNT
+];
+
 /// The flags of `clone` that ask for a new namespace.
 pub(super) const NAMESPACE_FLAGS: &[u32] = &[
     0x0000_0080, // time
@@ -420,6 +500,8 @@ pub(super) const NAMESPACE_FLAGS: &[u32] = &[
 /// What init needs once the slot is made.
 pub(super) const INIT: &[i64] = &[
     SYS_brk,
+    // Only for the processor time of a program where there is no cgroup.
+    SYS_clock_gettime,
     SYS_close,
     SYS_exit_group,
     // Only for looking after the memory where there is no cgroup.
@@ -435,6 +517,7 @@ pub(super) const INIT: &[i64] = &[
     SYS_openat,
     SYS_ppoll,
     SYS_read,
+    SYS_readlinkat,
     SYS_recvfrom,
     SYS_recvmsg,
     SYS_restart_syscall,
@@ -451,16 +534,24 @@ pub(super) const INIT: &[i64] = &[
 ];
 
 /// What the supervisor of a sandbox needs besides what its commands may do.
-pub(super) const SUPERVISOR: &[i64] = &[libc::SYS_capset, libc::SYS_clone3, libc::SYS_seccomp];
+pub(super) const SUPERVISOR: &[i64] = &[
+    libc::SYS_capset,
+    libc::SYS_clone3,
+    libc::SYS_seccomp,
+    libc::SYS_setfsgid,
+    libc::SYS_setfsuid,
+];
 
 /// What the process that unpacks images has no use for once it runs.
 pub(super) const IMAGE_WORKER_REFUSED: &[i64] = &[
     SYS_accept,
     SYS_accept4,
     SYS_bind,
+    SYS_connect,
     SYS_execve,
     SYS_execveat,
     SYS_listen,
+    SYS_socket,
     libc::SYS_seccomp,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_fork,

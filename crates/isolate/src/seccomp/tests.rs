@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    for_image_worker, for_init, for_running_image_worker, for_user_code,
-    table::{ALLOWED, IMAGE_WORKER_REFUSED, INIT, NAMESPACE_FLAGS, REFUSED},
+    for_image_worker, for_init, for_running_image_worker, for_user_code, looked_at_closer,
+    table::{ALLOWED, IMAGE_WORKER_REFUSED, INIT, IOCTLS, NAMESPACE_FLAGS, REFUSED},
 };
 
 const ALLOW: u32 = 0x7fff_0000;
@@ -98,10 +98,10 @@ fn errno(code: i32) -> u32 {
 
 /// Every kind of call there is, with what must be answered.
 fn cases() -> Vec<(Call, u32)> {
-    let special = [libc::SYS_socket, libc::SYS_socketpair, libc::SYS_clone, libc::SYS_ioctl];
+    let special: Vec<i64> = looked_at_closer().into_iter().map(|(call, _)| call).collect();
     let mut cases = Vec::new();
     for number in (0..1024).chain([0x4000_0000 | libc::SYS_getpid, 0x4000_0209]) {
-        let expected = if special.contains(&number) || number == libc::SYS_personality {
+        let expected = if special.contains(&number) {
             continue;
         } else if ALLOWED.contains(&number) {
             ALLOW
@@ -130,7 +130,40 @@ fn cases() -> Vec<(Call, u32)> {
     for flag in NAMESPACE_FLAGS {
         cases.push((call(libc::SYS_clone, &[u64::from(*flag) | 0x11]), errno(libc::EPERM)));
     }
-    cases.push((call(libc::SYS_ioctl, &[0, 0x5401]), ALLOW));
+    for request in IOCTLS {
+        cases.push((call(libc::SYS_ioctl, &[0, u64::from(*request)]), ALLOW));
+    }
+    // Line disciplines, attributes of the machine's file systems, the namespaces behind a descriptor.
+    for request in [0, 0x5423, 0x4004_8004, 0x4008_6604, 0xb701, 0x8946] {
+        cases.push((call(libc::SYS_ioctl, &[0, request]), errno(libc::ENOTTY)));
+    }
+    for (number, count) in
+        [(libc::SYS_setuid, 1), (libc::SYS_setreuid, 2), (libc::SYS_setresuid, 3)]
+    {
+        cases.push((call(number, &[0, 1000, 65_534]), ALLOW));
+        for argument in 0..count {
+            let mut ids = [1000; 3];
+            ids[argument] = 65_535;
+            cases.push((call(number, &ids), errno(libc::EPERM)));
+        }
+    }
+    for (pid, expected) in [(0, ALLOW), (1, errno(libc::EPERM)), (77, errno(libc::EPERM))] {
+        cases.push((call(libc::SYS_prlimit64, &[pid, 7]), expected));
+    }
+    for (level, option, expected) in [
+        (1, 2, ALLOW),
+        (1, 26, errno(libc::EPERM)),
+        (1, 50, errno(libc::EPERM)),
+        (1, 51, errno(libc::EPERM)),
+        (1, 52, errno(libc::EPERM)),
+        (0, 26, ALLOW),
+        (0, 32, ALLOW),
+        (1, 32, ALLOW),
+        (41, 26, ALLOW),
+        (41, 32, errno(libc::EPERM)),
+    ] {
+        cases.push((call(libc::SYS_setsockopt, &[0, level, option]), expected));
+    }
     for request in [0x5412, 0x541c, 0x1_0000_5412] {
         cases.push((call(libc::SYS_ioctl, &[0, request]), errno(libc::EPERM)));
     }
@@ -163,13 +196,13 @@ fn init_can_do_only_what_it_needs() {
 }
 
 #[test]
-fn the_image_worker_has_no_sockets_by_name_and_is_nothing_else_once_it_runs() {
+fn the_image_worker_makes_and_connects_no_socket_and_starts_no_program_once_it_runs() {
     let (started, running) = (for_image_worker(), for_running_image_worker());
     let answer = |filter: &[u8], call| run(filter, call, &mut BTreeSet::new());
     for (call, expected) in cases() {
         let expected = match call.number {
             libc::SYS_seccomp => ALLOW,
-            libc::SYS_socket if call.args[0] == 1 => errno(libc::EAFNOSUPPORT),
+            libc::SYS_socket => errno(libc::EAFNOSUPPORT),
             _ => expected,
         };
         assert_eq!(answer(&started, call), expected, "{call:?}");
@@ -181,6 +214,15 @@ fn the_image_worker_has_no_sockets_by_name_and_is_nothing_else_once_it_runs() {
     }
     assert_eq!(answer(&running, call(libc::SYS_clone, &[0x003d_0f00])), ALLOW, "a thread");
     assert_eq!(answer(&running, call(libc::SYS_clone, &[0x0120_0011])), errno(libc::EPERM));
+    let connecting = 0x2000_0000;
+    for (number, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)]
+    {
+        let mut args = [0; 4];
+        args[flags] = connecting | 0x40;
+        assert_eq!(answer(&running, call(number, &args)), errno(libc::EPERM), "{number}");
+        args[flags] = 0x4040;
+        assert_eq!(answer(&running, call(number, &args)), ALLOW, "{number}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The process that images are unpacked in. It reads what strangers packed and talks to registries,
 //! so it has as little as that takes: users of its own, who own nothing but the files of images;
-//! one folder to write to; the machine's programs, to read; the machine's network.
+//! one folder to write to; the machine's programs, to read. It has no network: the daemon hands it
+//! connected sockets.
 
 use std::{
     ffi::CString,
@@ -29,7 +30,7 @@ use crate::{
     socket::PacketSocket,
     sys::{
         self,
-        process::{CStrings, Fork, NAMESPACES_BUT_NETWORK},
+        process::{ALL_NAMESPACES, CStrings, Fork},
     },
     wire::{self, Notice, Report},
 };
@@ -136,7 +137,7 @@ impl Spawner {
             program: own_program().map_err(Broken::at(Step::Exec))?,
         };
         let at = Broken::at(Step::Fork);
-        match sys::process::fork(NAMESPACES_BUT_NETWORK).map_err(&at)? {
+        match sys::process::fork(ALL_NAMESPACES).map_err(&at)? {
             Fork::Child => {
                 // Else neither would see that nobody is at the other end any more.
                 sys::process::let_go(ours.as_fd());
@@ -257,14 +258,12 @@ fn own_program() -> Result<OwnedFd, Errno> {
     make::out_of_the_way(openat(CWD, "/proc/self/exe", flags, Mode::empty())?)
 }
 
-/// What finding registries takes of the machine's `/etc`. A loader looks for libraries by the last.
-const ETC: [&str; 3] = ["hosts", "resolv.conf", "ld.so.cache"];
-
-const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files dns\n";
+/// What starting the program takes of the machine's `/etc`: the loader finds libraries by it.
+const LOADER_CACHE: &str = "ld.so.cache";
 
 /// Everything of the machine that slots see, read-only, without `/proc`; and the folder of images.
 fn build_root(parts: &Parts) -> Result<(), Broken> {
-    let etc = ETC.map(|name| (name, fs::read(Path::new("/etc").join(name)).unwrap_or_default()));
+    let cache = fs::read(Path::new("/etc").join(LOADER_CACHE)).unwrap_or_default();
     let root = Broken::at(Step::Root);
     let whole = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     move_mount(parts.root.as_fd(), "", CWD, "/", whole).map_err(&root)?;
@@ -273,10 +272,9 @@ fn build_root(parts: &Parts) -> Result<(), Broken> {
     move_mount(parts.images.as_fd(), "", CWD, relative(IMAGE_FOLDER), whole).map_err(&writable)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("tmpfs", "etc", "tmpfs", flags, c"mode=0755,size=16m").map_err(&root)?;
-    for (name, content) in etc.iter().filter(|(_, content)| !content.is_empty()) {
-        write_etc(name, content).map_err(&root)?;
+    if !cache.is_empty() {
+        write_etc(LOADER_CACHE, &cache).map_err(&root)?;
     }
-    write_etc("nsswitch.conf", NSSWITCH.as_bytes()).map_err(&root)?;
     sys::mount::set_attributes_recursively(CWD.as_fd(), c"etc", sys::mount::RDONLY)
         .map_err(&root)?;
     leave_old_root().map_err(Broken::at(Step::Pivot))

@@ -19,7 +19,10 @@ use super::{Origin, Slot, Spawner, process};
 use crate::{
     cgroup::Group,
     identity,
-    plan::{Broken, Disk, Identity, Launch, Plan, Program, Rights, Rlimits, SlotSpec, Step},
+    plan::{
+        Broken, Disk, Identity, Launch, NamespaceLimits, Plan, Program, Rights, Rlimits, SlotSpec,
+        Step,
+    },
     socket::PacketSocket,
     sys::{
         self,
@@ -32,9 +35,12 @@ use crate::{
 const MASKED: &[&str] = &[
     "acpi/",
     "asound/",
+    "buddyinfo",
     "bus/",
+    "cgroups",
     "cmdline",
     "config.gz",
+    "devices",
     "diskstats",
     "driver/",
     "fs/",
@@ -50,16 +56,26 @@ const MASKED: &[&str] = &[
     "kpagecgroup",
     "kpagecount",
     "kpageflags",
+    "locks",
+    "misc",
     "modules",
     "partitions",
+    "pressure/",
     "sched_debug",
+    "schedstat",
     "scsi/",
     "slabinfo",
+    "softirqs",
     "swaps",
+    "sys/fs/",
+    "sys/kernel/pty/",
     "sys/kernel/random/boot_id",
     "sysrq-trigger",
     "timer_list",
+    "tty/",
     "vmallocinfo",
+    "vmstat",
+    "zoneinfo",
 ];
 
 /// What a slot is put together from, before it has a process.
@@ -143,11 +159,11 @@ impl Parts {
         let mut fds = vec![self.for_daemon.into_fd()];
         fds.extend(self.pipes.ours);
         fds.extend(self.cgroup_files);
-        let (pid, forked) = match origin {
+        let (pid, zygote) = match origin {
             Origin::Fork(pid) => (Some(pid), None),
-            Origin::Zygote(forked) => (None, Some(forked)),
+            Origin::Zygote(zygote) => (None, Some(zygote)),
         };
-        let slot = Slot { pid, pidfd, group: self.group, id: self.id, forked };
+        let slot = Slot { pid, pidfd, group: self.group, id: self.id, zygote };
         (slot, Ends { cgroup: self.cgroup_kinds, fds })
     }
 }
@@ -159,7 +175,8 @@ pub(super) fn fork_init(
     spec: &SlotSpec,
 ) -> Result<(Pid, OwnedFd), Broken> {
     let map = identity::slot_map(spawner.identity(), parts.id);
-    let (pid, pidfd) = fork(spawner, &parts.for_init, &parts.for_daemon, &map)?;
+    let users = Users { map: &map, creator: spawner.creator(parts.id) };
+    let (pid, pidfd) = fork(spawner, &parts.for_init, &parts.for_daemon, users)?;
     parts.send_plan(spawner, spec).map_err(|errno| {
         kill(&pidfd);
         Broken::at(Step::Plan)(errno)
@@ -176,8 +193,9 @@ pub(super) struct ZygoteParts {
     pub(super) pipes: Vec<OwnedFd>,
 }
 
-/// Starts a program that slots can be forked from.
-pub(super) fn zygote(spawner: &Spawner, program: Program) -> Result<ZygoteParts, Broken> {
+/// Starts a program that slots can be forked from. Its user namespace, in which those of its slots are, is created by
+/// the first of these two users.
+pub(super) fn zygote(spawner: &Spawner, program: Program, id: u32) -> Result<ZygoteParts, Broken> {
     let at = Broken::at(Step::Plan);
     let (control, for_init) = PacketSocket::pair().map_err(&at)?;
     let (socket, for_zygote) = PacketSocket::pair().map_err(&at)?;
@@ -185,7 +203,8 @@ pub(super) fn zygote(spawner: &Spawner, program: Program) -> Result<ZygoteParts,
     pipes.theirs.pop();
     pipes.theirs.push(for_zygote.into_fd());
     let map = process::zygote_map(spawner.ids.range());
-    let (_pid, pidfd) = fork(spawner, &for_init, &control, &map)?;
+    let users = Users { map: &map, creator: spawner.creator(id) };
+    let (_pid, pidfd) = fork(spawner, &for_init, &control, users)?;
     let spec = SlotSpec {
         launch: Launch::Zygote { program },
         disk: Disk { bytes: 16 << 20, inodes: 1024 },
@@ -201,17 +220,26 @@ pub(super) fn zygote(spawner: &Spawner, program: Program) -> Result<ZygoteParts,
     Ok(ZygoteParts { pidfd, control, socket, pipes: pipes.ours })
 }
 
+/// The users of a new user namespace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Users<'a> {
+    pub(super) map: &'a str,
+    /// The user of the host that creates it. None: this process's own.
+    pub(super) creator: Option<u32>,
+}
+
 /// Forks a process that becomes init once there is a plan in `ours`, which is its end of `other`.
 pub(super) fn fork(
     spawner: &Spawner,
     ours: &PacketSocket,
     other: &PacketSocket,
-    map: &str,
+    users: Users<'_>,
 ) -> Result<(Pid, OwnedFd), Broken> {
     let at = Broken::at(Step::Fork);
-    match sys::process::fork(sys::process::ALL_NAMESPACES).map_err(&at)? {
+    let all = sys::process::ALL_NAMESPACES;
+    match identity::fork_as_creator(users.creator, all).map_err(&at)? {
         Fork::Parent { child, pidfd } => {
-            identity::map_ids(child, map).map_err(|errno| {
+            identity::map_ids(child, users.map).map_err(|errno| {
                 kill(&pidfd);
                 at(errno)
             })?;
@@ -283,6 +311,7 @@ fn plan_for(spawner: &Spawner, spec: &SlotSpec) -> Plan {
     Plan {
         hostname: "sandbox".to_owned(),
         disk: spec.disk,
+        namespace: NamespaceLimits::SLOT,
         masked: masked(),
         rights: rights(spawner, spec),
         init_filter: spawner.init_filter.clone(),

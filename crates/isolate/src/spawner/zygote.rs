@@ -30,6 +30,8 @@ use crate::{
 /// A running zygote.
 #[derive(Debug)]
 pub(super) struct Zygote {
+    /// The pair of users, of which the first has created its user namespace.
+    id: u32,
     pidfd: OwnedFd,
     socket: PacketSocket,
     /// Keeps its init from ending.
@@ -37,33 +39,32 @@ pub(super) struct Zygote {
     _pipes: Vec<OwnedFd>,
     /// The slots that it has been asked for, in order.
     asked: VecDeque<Parts>,
-    /// Networks of slots that are gone.
-    networks: Vec<OwnedFd>,
     is_retired: bool,
 }
 
-/// The most networks that are kept. Each takes about a quarter of a megabyte of the kernel's memory.
-const NETWORKS: usize = 16;
-
 /// What a zygote answered.
 pub(super) enum Answer {
-    Forked { parts: Parts, pidfd: OwnedFd, network: OwnedFd },
+    Forked { parts: Parts, pidfd: OwnedFd },
     Failed { parts: Parts, broken: Broken },
     Gone,
 }
 
 impl Zygote {
-    pub(super) fn start(spawner: &Spawner, program: Program) -> Result<Self, Broken> {
-        let parts = make::zygote(spawner, program)?;
-        Ok(Self {
+    pub(super) fn start(spawner: &Spawner, program: Program, id: u32) -> Option<Self> {
+        let parts = make::zygote(spawner, program, id).ok()?;
+        Some(Self {
+            id,
             pidfd: parts.pidfd,
             socket: parts.socket,
             _control: parts.control,
             _pipes: parts.pipes,
             asked: VecDeque::new(),
-            networks: Vec::new(),
             is_retired: false,
         })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.id
     }
 
     /// Asks for a slot. The answer comes later.
@@ -84,17 +85,16 @@ impl Zygote {
 
     fn try_ask(&mut self, spawner: &Spawner, parts: &Parts, spec: &SlotSpec) -> Result<(), Errno> {
         parts.send_plan(spawner, spec)?;
-        let network = self.networks.pop();
         let procs = parts.group.as_ref().map_or(Ok(Vec::new()), Group::procs)?;
         let birth = Birth {
             map: process::forked_map(spawner.identity(), parts.id, spawner.ids.range()),
+            creator: spawner.ids.range().map(|range| parts.id - range.first),
             rights: make::rights(spawner, spec),
             hurried: matches!(spec.launch, Launch::Fork { hurried: true, .. }),
-            has_network: network.is_some(),
         };
         let order = wire::encode(&birth).or(Err(Errno::BADMSG))?;
         let mut fds: Vec<BorrowedFd<'_>> = vec![spawner.init.as_fd(), parts.for_init.as_fd()];
-        fds.extend(parts.pipes.theirs.iter().chain(&procs).chain(&network).map(AsFd::as_fd));
+        fds.extend(parts.pipes.theirs.iter().chain(&procs).map(AsFd::as_fd));
         self.socket.send(&order, &fds, SendFlags::DONTWAIT)
     }
 
@@ -107,20 +107,12 @@ impl Zygote {
         };
         let Some(parts) = self.asked.pop_front() else { return Some(Answer::Gone) };
         let broken = |errno| Broken::at(Step::Fork)(errno);
-        let mut fds = packet.fds.into_iter();
-        Some(match (wire::decode(&packet.bytes), fds.next().zip(fds.next())) {
-            (Ok(Born::Alive), Some((pidfd, network))) => Answer::Forked { parts, pidfd, network },
+        Some(match (wire::decode(&packet.bytes), packet.fds.into_iter().next()) {
+            (Ok(Born::Alive), Some(pidfd)) => Answer::Forked { parts, pidfd },
             (Ok(Born::Alive), None) => Answer::Failed { parts, broken: broken(Errno::BADF) },
             (Ok(Born::Failed(broken)), _) => Answer::Failed { parts, broken },
             (Err(_), _) => Answer::Failed { parts, broken: broken(Errno::BADMSG) },
         })
-    }
-
-    /// Keeps the network of a slot of which nothing else is left, for another one to have.
-    pub(super) fn keep(&mut self, network: OwnedFd) {
-        if self.networks.len() < NETWORKS {
-            self.networks.push(network);
-        }
     }
 
     /// Says that it is asked for no more.

@@ -14,6 +14,7 @@ use rustix::{
     io::Errno,
     pipe::{PipeFlags, pipe_with},
     process::{Pid, Signal, kill_process, kill_process_group},
+    termios::tcgetpgrp,
 };
 
 use super::{
@@ -28,7 +29,7 @@ use super::{
 };
 use crate::{
     init::word::Word,
-    plan::{Broken, Exit, Step},
+    plan::{Broken, Exit, Identity, Step},
     sys::process::ChildrenUsage,
 };
 
@@ -138,6 +139,9 @@ impl Exec {
             self.stdout.lose();
             self.stderr.lose();
         }
+        if place.rights.identity == Identity::Shared {
+            self.hear(place);
+        }
     }
 
     /// Whether this is its process, which may have said so and not been heard yet.
@@ -146,6 +150,11 @@ impl Exec {
             self.hear(place);
         }
         self.pid == Some(pid)
+    }
+
+    /// Has its process go on, unless that is the command by now.
+    pub(super) fn continue_start(&self) {
+        self.pid.filter(|_| self.words.is_some()).into_iter().for_each(continue_process);
     }
 
     /// Whether its process has still to become the command.
@@ -280,16 +289,27 @@ impl Exec {
         // Whoever is gone already needs no signal.
         let _ = match whom {
             Whom::Leader => kill_process(pid, signal),
-            Whom::Group => kill_process_group(pid, signal),
+            Whom::Group => kill_process_group(self.foreground().unwrap_or(pid), signal),
             Whom::All => place.signal_all(self.leaf, pid, signal),
         };
     }
 
     /// Tells whoever sits at its terminal that it is taken away. Shells do not hear that they are to end.
     pub(super) fn hang_up(&mut self, place: &Place) {
-        if self.has_terminal {
-            self.signal(Signal::HUP, Whom::Group, place);
+        if !self.has_terminal {
+            return;
         }
+        match self.pid.filter(|_| self.words.is_none() && self.end.is_none()) {
+            // All in its own group, whatever is in the foreground: a shell passes it on.
+            Some(pid) => drop(kill_process_group(pid, Signal::HUP)),
+            None => self.signal(Signal::HUP, Whom::Leader, place),
+        }
+    }
+
+    /// Returns the process group that is in the foreground of its terminal, if it has one: a shell puts each
+    /// program that it waits for into a group of its own.
+    fn foreground(&self) -> Option<Pid> {
+        self.stdout.source().filter(|_| self.has_terminal).and_then(|it| tcgetpgrp(it).ok())
     }
 
     /// Returns when its time is up.
@@ -370,6 +390,11 @@ fn pipes(input: Input) -> Result<(Ours, Streams), Errno> {
     };
     let ours = Ours { input, stdout: from_stdout, stderr: Some(from_stderr) };
     Ok((ours, Streams { stdin, stdout, stderr }))
+}
+
+/// Ends what SIGSTOP began. The process may be gone already.
+pub(super) fn continue_process(pid: Pid) {
+    let _ = kill_process(pid, Signal::CONT);
 }
 
 pub(super) fn number(pid: Pid) -> u32 {

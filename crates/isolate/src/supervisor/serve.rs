@@ -16,17 +16,17 @@ use rustix::{
 use super::{
     Place,
     bud::Bud,
-    exec::Exec,
+    connection::{Connection, Received},
+    exec::{Exec, continue_process},
     journal::Record,
-    large,
     output::CHUNK,
     port,
     stem::Stem,
     wire::{self, Ask, End, MAX_EXECS, Refusal, Start, Tell, User, WireError},
 };
 use crate::{
-    plan::{Broken, Step},
-    socket::{Packet, PacketSocket},
+    plan::{Broken, Identity, Step},
+    socket::PacketSocket,
     sys,
 };
 
@@ -57,17 +57,10 @@ pub(super) struct Supervisor {
     /// it is read and thrown away.
     leftovers: Vec<OwnedFd>,
     strangers: Vec<PacketSocket>,
-    daemon: Option<Daemon>,
+    /// The connection that has said the secret last.
+    daemon: Option<Connection>,
     stop: Option<Stop>,
     buffer: Box<[u8]>,
-}
-
-/// The one who has said the secret last.
-#[derive(Debug)]
-struct Daemon {
-    socket: PacketSocket,
-    /// What there was no room for. While there is any, nothing more is taken from it.
-    unsent: Vec<(Tell, Option<OwnedFd>)>,
 }
 
 /// The end of everything, from when it was asked for.
@@ -120,7 +113,8 @@ impl Supervisor {
             }
             self.have_bud();
             if matches!(self.stop, Some(Stop::Killed)) && self.is_empty() {
-                return self.end();
+                self.end();
+                return Ok(());
             }
             for source in self.wait()? {
                 self.handle(&source)?;
@@ -136,14 +130,12 @@ impl Supervisor {
     }
 
     /// Says the last word. Whoever is not there to hear it finds it in the journal.
-    fn end(&mut self) -> Result<(), Errno> {
+    fn end(&mut self) {
         self.place.note(&Record::Stopped);
-        let Some(daemon) = &mut self.daemon else { return Ok(()) };
-        rustix::io::ioctl_fionbio(&daemon.socket, false)?;
-        daemon.unsent.push((Tell::Stopped, None));
-        // A daemon that is gone needs no word.
-        let _ = daemon.send_unsent();
-        Ok(())
+        if let Some(daemon) = &mut self.daemon {
+            // A daemon that is gone, or has stopped reading, finds it in the journal.
+            let _ = daemon.send(Tell::Stopped, None).and_then(|()| daemon.flush_blocking());
+        }
     }
 
     fn wait(&mut self) -> Result<Vec<Source>, Errno> {
@@ -176,8 +168,7 @@ impl Supervisor {
         add(Source::Listener, self.listener.as_fd(), PollFlags::IN);
         add(Source::Signals, self.signals.as_fd(), PollFlags::IN);
         if let Some(daemon) = &self.daemon {
-            let flags = if daemon.unsent.is_empty() { PollFlags::IN } else { PollFlags::OUT };
-            add(Source::Daemon, daemon.socket.as_fd(), flags);
+            add(Source::Daemon, daemon.as_fd(), daemon.interest());
         }
         for (index, stranger) in self.strangers.iter().enumerate() {
             add(Source::Stranger(index), stranger.as_fd(), PollFlags::IN);
@@ -197,7 +188,10 @@ impl Supervisor {
     fn handle(&mut self, source: &Source) -> Result<(), Errno> {
         match source {
             Source::Listener => self.accept(),
-            Source::Signals => self.reap()?,
+            Source::Signals => {
+                self.reap()?;
+                self.continue_own();
+            }
             Source::Daemon => self.hear_daemon()?,
             Source::Stranger(index) => self.hear_stranger(*index),
             Source::Leftover(index) => self.throw_away(*index),
@@ -238,7 +232,8 @@ impl Supervisor {
                 let execs = u32::try_from(self.execs.len()).unwrap_or(u32::MAX);
                 let welcome = Tell::Welcome { sandbox: self.place.sandbox.clone(), execs };
                 self.let_go_of_held();
-                self.daemon = Some(Daemon { socket: stranger, unsent: vec![(welcome, None)] });
+                let mut daemon = Connection::new(stranger);
+                self.daemon = daemon.send(welcome, None).is_ok().then_some(daemon);
                 self.execs.values_mut().for_each(Exec::untell);
             }
             Ok(Ask::Connect { secret, port, at }) if is_same(&secret.0, &self.place.secret.0) => {
@@ -253,20 +248,14 @@ impl Supervisor {
 
     fn hear_daemon(&mut self) -> Result<(), Errno> {
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
-        if !daemon.unsent.is_empty() {
-            if daemon.send_unsent().is_err() {
-                self.daemon = None;
-            }
+        if daemon.flush().is_err() {
+            self.daemon = None;
             return Ok(());
         }
-        match daemon.socket.receive(RecvFlags::DONTWAIT) {
-            Err(Errno::AGAIN) => {}
-            Ok(Some(packet)) => match whole(&packet) {
-                Ok(ask) => self.obey(ask)?,
-                // It speaks another language; a better one may come.
-                Err(_) => self.daemon = None,
-            },
-            Ok(None) | Err(_) => self.daemon = None,
+        match daemon.receive() {
+            Received::Ask(ask) => self.obey(ask)?,
+            Received::Nothing => {}
+            Received::Closed => self.daemon = None,
         }
         Ok(())
     }
@@ -362,6 +351,7 @@ impl Supervisor {
     fn begin(&mut self, start: &Start, mut exec: Exec) {
         exec.go(start.at_most, &self.place);
         self.execs.insert(start.exec.clone(), exec);
+        self.continue_own();
         self.bud_at = Instant::now().checked_add(AFTER_BEGIN);
     }
 
@@ -452,25 +442,23 @@ impl Supervisor {
     }
 
     fn answer(&mut self, tell: Tell, fd: Option<OwnedFd>) {
-        if let Some(daemon) = &mut self.daemon {
-            daemon.unsent.push((tell, fd));
-            if daemon.send_unsent().is_err() {
-                self.daemon = None;
-            }
+        if let Some(daemon) = &mut self.daemon
+            && daemon.send(tell, fd).is_err()
+        {
+            self.daemon = None;
         }
     }
 
     /// Tells whatever there is to tell, as far as there is room.
     fn tell(&mut self) {
         let Some(daemon) = &mut self.daemon else { return };
-        let mut heard = daemon.send_unsent();
+        let mut heard = daemon.flush();
         for exec in self.execs.values_mut() {
             while heard.is_ok()
-                && daemon.unsent.is_empty()
+                && daemon.is_flushed()
                 && let Some(tell) = exec.next_to_tell()
             {
-                daemon.unsent.push((tell, None));
-                heard = daemon.send_unsent();
+                heard = daemon.send(tell, None);
             }
         }
         if heard.is_err() {
@@ -504,6 +492,14 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Has those go on that serve the sandbox, if they were stopped: where there is only one user, commands can do that.
+    fn continue_own(&self) {
+        if self.place.rights.identity == Identity::Shared {
+            self.stem.iter().for_each(|stem| continue_process(stem.pid()));
+            self.execs.values().for_each(Exec::continue_start);
+        }
+    }
+
     fn throw_away(&mut self, index: usize) {
         let Some(leftover) = self.leftovers.get(index) else { return };
         match rustix::io::read(leftover, &mut *self.buffer) {
@@ -533,32 +529,6 @@ impl Supervisor {
             signal_everybody(Signal::KILL)?;
         }
         Ok(())
-    }
-}
-
-impl Daemon {
-    /// Sends what there is room for.
-    fn send_unsent(&mut self) -> Result<(), Errno> {
-        while let Some((tell, fd)) = self.unsent.first() {
-            let packet = wire::encode(tell).or(Err(Errno::MSGSIZE))?;
-            let fds: Vec<_> = fd.iter().map(AsFd::as_fd).collect();
-            match self.socket.send(&packet, &fds, SendFlags::empty()) {
-                Ok(()) => drop(self.unsent.remove(0)),
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(other) => return Err(other),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Reads a message, wherever it is.
-fn whole(packet: &Packet) -> Result<Ask, WireError> {
-    match (wire::decode(&packet.bytes)?, packet.fds.first()) {
-        (Ask::InFile, Some(file)) => {
-            wire::decode(&large::unpack(file).map_err(|_unreadable| WireError::Empty)?)
-        }
-        (ask, _) => Ok(ask),
     }
 }
 

@@ -99,7 +99,8 @@ fn serve(socket: &PacketSocket) -> Result<Infallible, Errno> {
     let Order::Begin { rights, filter } = orders::next(&socket)?.0 else {
         return Err(Errno::BADMSG);
     };
-    privileges::of_supervisor(&filter).map_err(|broken| Errno::from_raw_os_error(broken.errno))?;
+    privileges::of_supervisor(rights.identity, &filter)
+        .map_err(|broken| Errno::from_raw_os_error(broken.errno))?;
     loop {
         match orders::next(&socket)? {
             (Order::Bud, fds) => bud::bear(&rights, fds)?,
@@ -138,7 +139,7 @@ fn become_files(rights: &Rights, user: User, socket: &OwnedFd) -> Result<(), Bro
     sys::signal::restore_defaults().map_err(&fork)?;
     rustix::process::setsid().map_err(&fork)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    privileges::of_command(rights, user)?;
+    privileges::of_file_agent(rights, user)?;
     files::serve(&PacketSocket::from_fd(socket));
     Ok(())
 }

@@ -184,7 +184,7 @@ pub enum User {
 pub enum Whom {
     /// The command's own process.
     Leader,
-    /// Its process group, as a terminal does it.
+    /// Its process group; with a terminal the group that is in the foreground there.
     Group,
     /// Everything that it has started, wherever that went.
     All,

@@ -34,8 +34,7 @@ pub unsafe extern "C" fn ringfence_serve(socket: c_int, ahead: *const Memory, co
 }
 
 /// Has `exit` end here, before it comes to the handlers of what was loaded so far: C's streams are
-/// flushed, the exit code of a slot's own program is said at once, and the memory is not given
-/// back piece by piece.
+/// flushed, and the memory is not given back piece by piece.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringfence_leave_quickly() {
     // SAFETY: the handler has the type that the C library calls it with.
@@ -45,7 +44,6 @@ pub extern "C" fn ringfence_leave_quickly() {
 extern "C" fn leave(status: c_int, _: *mut c_void) {
     // SAFETY: null means all streams.
     unsafe { libc::fflush(std::ptr::null_mut()) };
-    zygote::say_exit_code(status);
     super::process::exit_now(status);
 }
 

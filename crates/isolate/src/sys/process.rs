@@ -27,7 +27,7 @@ pub const ALL_NAMESPACES: u64 = NAMESPACES_BUT_NETWORK | libc::CLONE_NEWNET as u
 /// For a process that has users of its own and shares everything else.
 pub const USER_NAMESPACE: u64 = libc::CLONE_NEWUSER as u64;
 
-/// For a process that is in the network already which its child is to have.
+/// For a process that stays in the network of its parent.
 pub const NAMESPACES_BUT_NETWORK: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
@@ -201,22 +201,10 @@ pub fn keep_only(kept: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(PLACE) })
 }
 
-/// Writes to a descriptor that is known by its number only. If it is not open, nothing happens.
-pub fn write_to(number: RawFd, bytes: &[u8]) {
-    // SAFETY: the buffer is live and of the length passed.
-    unsafe { libc::write(number, bytes.as_ptr().cast(), bytes.len()) };
-}
-
 /// Gives this process a cgroup namespace rooted at its present cgroups.
 pub fn unshare_cgroup() -> Result<(), Errno> {
     // SAFETY: a new cgroup namespace does not touch memory or descriptors.
     check(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into()).map(drop)
-}
-
-/// Gives this process a network namespace of its own.
-pub fn unshare_network() -> Result<(), Errno> {
-    // SAFETY: a new network namespace does not touch memory or descriptors.
-    check(unsafe { libc::unshare(libc::CLONE_NEWNET) }.into()).map(drop)
 }
 
 /// Gives this process a mount namespace of its own.
@@ -235,6 +223,21 @@ pub fn unshare_user() -> Result<(), Errno> {
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` does not return and touches no memory.
     unsafe { libc::_exit(code) }
+}
+
+/// Has this process work on files as another user, while it stays in all else who it is.
+pub fn set_user_of_files(user: u32, group: u32) -> Result<(), Errno> {
+    for (call, id) in [(libc::SYS_setfsgid, group), (libc::SYS_setfsuid, user)] {
+        // Neither call says whether it worked; both return the id that was there before.
+        // SAFETY: both take a number and touch no memory.
+        unsafe { libc::syscall(call, id) };
+        // SAFETY: as above; an id that nobody can have changes nothing.
+        let now = unsafe { libc::syscall(call, u32::MAX) };
+        if now != libc::c_long::from(id) {
+            return Err(Errno::PERM);
+        }
+    }
+    Ok(())
 }
 
 /// Sends SIGKILL to every process of this pid namespace but ourselves.
@@ -288,6 +291,18 @@ fn cpu_time(usage: &libc::rusage) -> Duration {
         Duration::from_secs(seconds) + Duration::from_micros(micros)
     };
     duration(usage.ru_utime) + duration(usage.ru_stime)
+}
+
+/// Returns the processor time that all threads of a process have used so far.
+pub fn cpu_time_of(pid: Pid) -> Result<Duration, Errno> {
+    // As in `linux/posix-timers_types.h`: the clock of a process by its number.
+    const SCHEDULED: i32 = 2;
+    let clock = (!pid.as_raw_nonzero().get() << 3) | SCHEDULED;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills in one `timespec`.
+    check(unsafe { libc::clock_gettime(clock, &raw mut time) }.into())?;
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Ok(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default()))
 }
 
 /// What the children that were waited for have used.

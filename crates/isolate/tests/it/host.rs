@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use harness::{SpawnerProcess, start_spawner, start_spawner_without_v2};
+use harness::{
+    SpawnerProcess, start_spawner, start_spawner_with_total_memory, start_spawner_without_v2,
+};
 use isolate::{
     cgroup::handles::Handles,
     plan::{Broken, Disk, Exit, Launch, Program, SlotSpec, Usage},
@@ -77,6 +79,11 @@ pub(crate) const SHELL: Run<'_> = Run {
 impl Host {
     pub(crate) fn start() -> Self {
         Self::greet(start_spawner().unwrap())
+    }
+
+    /// Starts a spawner whose slots may use this many bytes of memory together.
+    pub(crate) fn start_with_total_memory(bytes: u64) -> Self {
+        Self::greet(start_spawner_with_total_memory(bytes).unwrap())
     }
 
     /// Starts a spawner for every freezer that this machine may have: the one that is chosen, and

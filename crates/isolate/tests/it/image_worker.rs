@@ -63,6 +63,8 @@ run a program: no
 mount: no
 make a namespace: no
 have a socket with a name: no
+connect to the machine itself: no
+make a socket for datagrams: no
 be connected to: no"
     );
     assert_eq!(String::from_utf8(said.bytes).unwrap(), expected);

@@ -208,9 +208,7 @@ fn what_a_sandbox_writes_is_its_own_and_stays_and_the_layers_do_not_change() {
 
 #[test]
 fn files_on_disk_belong_to_nobodys_users() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let mut ground = Ground::on(Some(DiskKind::Unlimited));
     assert_eq!(ground.make("sb_1", &["base"]), Report::Ready);
     let script = "echo x > /root/mine && chown 7:9 /root/mine && stat -c %u:%g /root/mine";

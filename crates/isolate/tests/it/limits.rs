@@ -148,3 +148,14 @@ fn processor_time_is_measured() {
     let measured = ran.usage.cpu_time.max(ran.seen.cpu_time);
     assert!(measured > Duration::from_millis(10), "{ran:?}");
 }
+
+#[test]
+fn the_memory_of_all_slots_together_is_limited_whatever_each_may_use() {
+    let mut host = Host::start_with_total_memory(64 << 20);
+    harness::needs::require("cgroups", matches!(host.posture().limits, Limits::Cgroups { .. }));
+    let ran = host.run(&Run { code: HOG, memory: 1 << 30, ..SHELL }).unwrap();
+    assert!(ran.ran_out_of_memory(), "200 MiB fit where all together have 64: {ran:?}");
+    let fits =
+        Host::start_with_total_memory(1 << 30).run(&Run { code: HOG, memory: 1 << 30, ..SHELL });
+    assert_eq!(fits.unwrap().exit, Exit::Code(0));
+}

@@ -4,6 +4,7 @@ use proptest::{prelude::*, sample::select};
 
 use super::*;
 use crate::{
+    life::FailureCause,
     sandbox::{MOST_SHELLS, WhenStopped},
     spec::ExecSpec,
 };
@@ -102,8 +103,8 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 fn failure() -> impl Strategy<Value = Failure> {
-    use FailureCause::{HostRebooted, ImageFailed, OutOfMemory, SupervisorLost};
-    select(vec![ImageFailed, OutOfMemory, SupervisorLost, HostRebooted])
+    use FailureCause::{ImageFailed, MainProcessCrashed, ProviderLost, ResumeFailed};
+    select(vec![ImageFailed, MainProcessCrashed, ProviderLost, ResumeFailed])
         .prop_map(|cause| Failure { cause, message: "it broke".into() })
 }
 
@@ -113,21 +114,27 @@ fn observation() -> impl Strategy<Value = Observation> {
         8 => Just(Observation::Ready),
         1 => failure().prop_map(Observation::Failed),
         4 => Just(Observation::Stopped),
+        1 => select(vec![Crash::HostRebooted, Crash::SupervisorLost]).prop_map(Observation::Crashed),
         4 => Just(Observation::Deleted),
-        2 => Just(Observation::Unused),
         2 => Just(Observation::Frozen(SuspendReason::Idle)),
         2 => Just(Observation::Thawed),
         1 => Just(Observation::EndsSoon { cause: EndCause::HardTtl, seconds: 60 }),
         4 => (exec_id(), any::<i32>())
             .prop_map(|(exec, code)| Observation::ExecExited { exec, exit: Exit::Code(code) }),
         1 => (exec_id(), 1..u64::MAX).prop_map(|(exec, lost)| {
+            let lost = LostOutput { stdout: lost / 2, stderr: lost - lost / 2 };
             Observation::ExecExitedCut { exec, exit: Exit::Code(0), lost }
         }),
         1 => (exec_id(), any::<u64>())
-            .prop_map(|(exec, lost)| Observation::ExecTimedOut { exec, lost }),
-        1 => exec_id().prop_map(|exec| Observation::ExecNotStarted { exec, message: "no".into() }),
-        1 => exec_id()
-            .prop_map(|exec| Observation::ExecLost { exec, loss: Loss::SupervisorLost }),
+            .prop_map(|(exec, stderr)| Observation::ExecTimedOut {
+                exec,
+                lost: LostOutput { stdout: 0, stderr },
+            }),
+        1 => exec_id().prop_map(|exec| Observation::ExecNotStarted {
+            exec,
+            message: "no".into(),
+            exit_code: None,
+        }),
         1 => Just(Observation::CompanionReady { name: "db".into() }),
         1 => Just(Observation::CompanionFailed { name: "db".into(), message: "no".into() }),
     ]
@@ -211,15 +218,14 @@ proptest! {
             | Observation::CompanionFailed { .. }
             | Observation::Failed(_)
             | Observation::Stopped
+            | Observation::Crashed(_)
             | Observation::Deleted
-            | Observation::Unused
             | Observation::Frozen(_)
             | Observation::Thawed
             | Observation::ExecExited { .. }
             | Observation::ExecExitedCut { .. }
             | Observation::ExecTimedOut { .. }
-            | Observation::ExecNotStarted { .. }
-            | Observation::ExecLost { .. } => false,
+            | Observation::ExecNotStarted { .. } => false,
         };
         if let Some(transition) = history.sandbox.observe(observation.clone(), at) {
             history.keep(&transition);
@@ -320,12 +326,11 @@ fn start(exec: &str) -> Step {
 
 #[test]
 fn a_whole_life_is_told_in_order() {
-    use Phase::{Active, Deleting, Idle, Provisioning, Resuming, Stopped, Stopping, Terminated};
+    use Phase::{Active, Deleting, Provisioning, Resuming, Stopped, Stopping, Terminated};
 
     let history = History::of(vec![
         Step::See(Observation::Preparing { step: "materialize".into(), images: UsedImages::new() }),
         Step::See(Observation::Ready),
-        Step::See(Observation::Unused),
         start("exec-1"),
         Step::Ask(Request::Stop(SuspendReason::Idle)),
         Step::Ask(Request::Stop(SuspendReason::Requested)),
@@ -340,7 +345,6 @@ fn a_whole_life_is_told_in_order() {
         Provisioning,
         Provisioning,
         Active,
-        Idle,
         Active,
         Stopping,
         // The end of the command that the stop took with it, then the stop.
@@ -397,6 +401,58 @@ fn a_sleeping_sandbox_is_waked_before_it_is_used() {
         stopped.sandbox.request(asks(WhenStopped::Refuse), at),
         Err(Refusal::WrongPhase(Phase::Stopped))
     );
+}
+
+#[test]
+fn lost_processes_stop_a_sandbox_with_a_cause_and_end_its_commands() {
+    for (crash, reason, loss) in [
+        (Crash::HostRebooted, SuspendReason::HostRebooted, Loss::HostRebooted),
+        (Crash::SupervisorLost, SuspendReason::SupervisorLost, Loss::SupervisorLost),
+    ] {
+        let history = History::of(vec![
+            Step::See(Observation::Ready),
+            start("exec-1"),
+            Step::See(Observation::Crashed(crash)),
+        ]);
+        let life = &history.sandbox.life;
+        assert_eq!((life.phase, life.suspended_for), (Phase::Stopped, Some(reason)));
+        assert_eq!((life.reason(), life.can_be_started()), (Some(reason.name()), true));
+        let lost = ExecState::Ended(ExecEnd::Lost(loss));
+        assert_eq!(history.execs[&"exec-1".parse().unwrap()], [ExecState::Running, lost]);
+    }
+}
+
+#[test]
+fn a_failed_sandbox_can_be_started_again_if_its_files_are_kept() {
+    use FailureCause::{
+        CreateFailed, DiskFull, HostRebooted, ImageFailed, MainProcessCrashed, ProviderLost,
+        ResumeFailed, SupervisorLost,
+    };
+    let at = Timestamp::from_millis(9);
+    for (cause, keeps_files) in [
+        (CreateFailed, false),
+        (ImageFailed, false),
+        (DiskFull, false),
+        (ProviderLost, false),
+        (ResumeFailed, true),
+        (MainProcessCrashed, true),
+        (HostRebooted, true),
+        (SupervisorLost, true),
+    ] {
+        let failure = Failure { cause, message: "it broke".into() };
+        let failed = History::of(vec![Step::See(Observation::Failed(failure))]).sandbox;
+        assert_eq!(failed.life.is_gone(), !keeps_files, "{cause:?}");
+        let resumed = failed.request(Request::Resume, at);
+        assert_eq!(matches!(resumed, Ok(Answer::Record(_))), keeps_files, "{cause:?}");
+        let wake = if keeps_files { Ok(Answer::First(Wake::Resume)) } else { Err(Refusal::Failed) };
+        assert_eq!(failed.request(Request::Use(WhenStopped::Resume), at), wake, "{cause:?}");
+        let refused = failed.request(Request::Use(WhenStopped::Refuse), at);
+        assert_eq!(refused, Err(Refusal::Failed), "{cause:?}");
+        assert_eq!(
+            failed.request(Request::Stop(SuspendReason::Requested), at),
+            Err(Refusal::Failed)
+        );
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::{
     adjustments::Adjustments,
     audit,
     bindings::{self, Bindings},
+    exec_env,
     listen::{NOTIFY, payload},
     reads::head,
     session::Session,
@@ -25,7 +26,7 @@ use crate::{
     StoreError,
     audit::Link,
     failpoint,
-    row::{EventRow, ExecChange, ExecRow, HEAD, Head, PURGED, number, sandbox_spec},
+    row::{EventRow, ExecChange, ExecRow, HEAD, Head, PURGED, head_of, number, sandbox_spec},
     sessions::Binding,
 };
 
@@ -113,8 +114,9 @@ struct Seen {
 /// Rows are locked in the order of ids, as every daemon does it. The statements go out together.
 async fn look(session: &Session, steps: &[Step]) -> Result<(Seen, Bindings), StoreError> {
     let lock = format!(
-        "SELECT {HEAD} FROM sandboxes WHERE id = ANY($1) AND phase <> '{PURGED}'
-         ORDER BY id FOR UPDATE"
+        "SELECT {} FROM sandboxes WHERE id = ANY($1) AND phase <> '{PURGED}'
+         ORDER BY id FOR UPDATE",
+        head_of("")
     );
     let names = "SELECT id, tenant, alias FROM sandboxes WHERE id = ANY($1)
                  UNION ALL
@@ -450,10 +452,10 @@ impl Columns {
     ) -> Result<(), StoreError> {
         try_join5(
             self.write_created(session),
-            self.write_changed(session, heads),
-            self.write_started(session),
+            Box::pin(self.write_changed(session, heads)),
+            Box::pin(self.write_started(session)),
             try_join3(
-                self.write_ended(session),
+                Box::pin(self.write_ended(session)),
                 Box::pin(bindings.write(session)),
                 Box::pin(self.adjusted.write(session)),
             ),
@@ -527,7 +529,7 @@ impl Columns {
                 ],
             )
             .await?;
-        Ok(())
+        exec_env::release(session, &rows).await
     }
 
     async fn write_started(&self, session: &Session) -> Result<(), StoreError> {
@@ -554,7 +556,7 @@ impl Columns {
                 ],
             )
             .await?;
-        Ok(())
+        exec_env::insert(session, rows).await
     }
 
     async fn write_ended(&self, session: &Session) -> Result<(), StoreError> {
@@ -578,7 +580,7 @@ impl Columns {
                 ],
             )
             .await?;
-        Ok(())
+        exec_env::remove(session, rows).await
     }
 
     async fn write_events(&self, session: &Session) -> Result<(), StoreError> {

@@ -11,7 +11,8 @@ use super::session::Session;
 use crate::{
     StoreError,
     row::{
-        EventRow, ExecRow, HEAD, Head, PURGED, Whole, number, select_exec, select_sandbox, sequence,
+        EventRow, ExecRow, Head, PURGED, Whole, head_of, number, select_exec, select_sandbox,
+        sequence,
     },
     sandboxes::{Events, ExecAt, Filter, PAGE, Page, check_range},
 };
@@ -54,7 +55,11 @@ pub(super) async fn find(
         // No text in the database holds it, and the database refuses to look.
         return Ok(None);
     }
-    let sql = select_sandbox("s.tenant = $1 AND (s.alias = $2 OR s.id = $2)");
+    // One that is there comes before deleted ones that had the name, and of those the last.
+    let sql = select_sandbox(
+        "s.tenant = $1 AND (s.alias = $2 OR s.id = $2 OR s.ended_alias = $2)
+         ORDER BY (s.alias IS NULL AND s.id <> $2), s.created_at DESC, s.id LIMIT 1",
+    );
     let found = session.query_opt(&sql, &[&tenant.as_str(), &name]).await?;
     found.map(|row| whole(&row)?.read()).transpose()
 }
@@ -101,8 +106,9 @@ pub(super) async fn events(
     limit: u32,
 ) -> Result<Events, StoreError> {
     // Arrays, so that the row of the sandbox comes once and from the same moment as its events.
+    let head_columns = head_of("s.");
     let sql = format!(
-        "SELECT {HEAD}, e.sequences, e.bodies, e.checksums FROM sandboxes s CROSS JOIN LATERAL (
+        "SELECT {head_columns}, e.sequences, e.bodies, e.checksums FROM sandboxes s CROSS JOIN LATERAL (
              SELECT array_agg(q.sequence ORDER BY q.sequence) AS sequences,
                     array_agg(q.body ORDER BY q.sequence) AS bodies,
                     array_agg(q.checksum ORDER BY q.sequence) AS checksums
@@ -143,8 +149,10 @@ fn exec_at(row: &Row) -> Result<ExecAt, StoreError> {
         checksum: row.try_get(5)?,
         spec: row.try_get(6)?,
         spec_checksum: row.try_get(7)?,
+        env: row.try_get(8)?,
+        env_checksum: row.try_get(9)?,
     };
-    ExecAt::of(exec, row.try_get(8)?)
+    ExecAt::of(exec, row.try_get(10)?)
 }
 
 pub(super) async fn exec(

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     StoreError,
-    row::{HEAD, Head, PURGED, number},
+    row::{Head, PURGED, head_of, number},
 };
 
 /// Forgets events before this one, but never the last.
@@ -18,8 +18,10 @@ pub(super) async fn trim(
     id: &SandboxId,
     keep_from: Sequence,
 ) -> Result<(), StoreError> {
-    let sql =
-        format!("SELECT {HEAD} FROM sandboxes WHERE id = $1 AND phase <> '{PURGED}' FOR UPDATE");
+    let sql = format!(
+        "SELECT {} FROM sandboxes WHERE id = $1 AND phase <> '{PURGED}' FOR UPDATE",
+        head_of("")
+    );
     let row = session.query_opt(&sql, &[&id.as_str()]).await?;
     let found = head(&row.ok_or(StoreError::NotFound { what: "the sandbox" })?)?;
     found.check()?;
@@ -46,8 +48,9 @@ pub(super) async fn purge(
     limit: u32,
 ) -> Result<Vec<SandboxId>, StoreError> {
     let sql = format!(
-        "SELECT {HEAD} FROM sandboxes WHERE phase = 'terminated' AND phase_since < $1
-         ORDER BY phase_since LIMIT $2 FOR UPDATE SKIP LOCKED"
+        "SELECT {} FROM sandboxes WHERE phase = 'terminated' AND phase_since < $1
+         ORDER BY phase_since LIMIT $2 FOR UPDATE SKIP LOCKED",
+        head_of("")
     );
     let rows = session.query(&sql, &[&before.as_millis(), &i64::from(limit)]).await?;
     let mut purged = Vec::with_capacity(rows.len());

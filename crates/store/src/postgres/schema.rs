@@ -4,13 +4,14 @@ use super::session::Session;
 use crate::StoreError;
 
 /// Step N brings the schema from version N to N + 1.
-const STEPS: [&str; 6] = [
+const STEPS: [&str; 7] = [
     include_str!("../migrations/postgres/0001_api_keys.sql"),
     include_str!("../migrations/postgres/0002_sandboxes.sql"),
     include_str!("../migrations/postgres/0003_sessions.sql"),
     include_str!("../migrations/postgres/0004_tokens.sql"),
     include_str!("../migrations/postgres/0005_audit.sql"),
     include_str!("../migrations/postgres/0006_snapshots.sql"),
+    include_str!("../migrations/postgres/0007_reusable_names.sql"),
 ];
 
 /// One daemon at a time; the others then find it done. The number is only ours.

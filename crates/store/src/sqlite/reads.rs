@@ -10,7 +10,9 @@ use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params, params_fr
 use super::sandboxes::head;
 use crate::{
     StoreError,
-    row::{EventRow, ExecRow, HEAD, PURGED, Whole, number, select_exec, select_sandbox, sequence},
+    row::{
+        EventRow, ExecRow, PURGED, Whole, head_of, number, select_exec, select_sandbox, sequence,
+    },
     sandboxes::{Events, ExecAt, Filter, PAGE, Page, check_range},
 };
 
@@ -32,7 +34,11 @@ pub(super) fn find(
     tenant: &Tenant,
     name: &str,
 ) -> Result<Option<Sandbox>, StoreError> {
-    let sql = select_sandbox("s.tenant = ?1 AND (s.alias = ?2 OR s.id = ?2)");
+    // One that is there comes before deleted ones that had the name, and of those the last.
+    let sql = select_sandbox(
+        "s.tenant = ?1 AND (s.alias = ?2 OR s.id = ?2 OR s.ended_alias = ?2)
+         ORDER BY s.alias IS NULL AND s.id <> ?2, s.created_at DESC, s.id LIMIT 1",
+    );
     let mut statement = connection.prepare_cached(&sql)?;
     let found = statement.query_row([tenant.as_str(), name], whole).optional()?;
     found.map(Whole::read).transpose()
@@ -81,7 +87,7 @@ pub(super) fn events(
 ) -> Result<Events, StoreError> {
     // Bounds and events must be of one moment.
     let moment = connection.unchecked_transaction()?;
-    let sql = format!("SELECT {HEAD} FROM sandboxes WHERE id = ? AND phase <> '{PURGED}'");
+    let sql = format!("SELECT {} FROM sandboxes WHERE id = ? AND phase <> '{PURGED}'", head_of(""));
     let found = moment.prepare_cached(&sql)?.query_row([id.as_str()], head).optional()?;
     let found = found.ok_or(StoreError::NotFound { what: "the sandbox" })?;
     found.check()?;
@@ -108,8 +114,10 @@ fn exec_at(row: &Row<'_>) -> rusqlite::Result<(ExecRow, i64)> {
         checksum: row.get(5)?,
         spec: row.get(6)?,
         spec_checksum: row.get(7)?,
+        env: row.get(8)?,
+        env_checksum: row.get(9)?,
     };
-    Ok((exec, row.get(8)?))
+    Ok((exec, row.get(10)?))
 }
 
 pub(super) fn exec(

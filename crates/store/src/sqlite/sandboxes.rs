@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::reads;
 use crate::{
     StoreError, failpoint,
-    row::{EventRow, ExecChange, ExecRow, HEAD, Head, PURGED, number, sandbox_spec},
+    row::{EventRow, ExecChange, ExecRow, HEAD, Head, PURGED, head_of, number, sandbox_spec},
 };
 
 pub(super) fn create(connection: &Connection, creation: &Creation) -> Result<(), StoreError> {
@@ -80,6 +80,21 @@ pub(super) fn change(connection: &Connection, transition: &Transition) -> Result
     for (exec, life) in transition.ended() {
         end(connection, transition.tenant(), exec, life)?;
     }
+    if transition.life().phase.is_terminal() {
+        release(connection, id)?;
+    }
+    Ok(())
+}
+
+/// Frees the names of a sandbox that has come to its end, and erases what its commands were asked to be.
+fn release(connection: &Connection, id: &SandboxId) -> Result<(), StoreError> {
+    for sql in [
+        "UPDATE sandboxes SET ended_alias = alias, alias = NULL WHERE id = ? AND alias IS NOT NULL",
+        "DELETE FROM former_aliases WHERE sandbox_id = ?",
+        "UPDATE execs SET spec = '', spec_checksum = 0 WHERE sandbox_id = ?",
+    ] {
+        connection.prepare_cached(sql)?.execute([id.as_str()])?;
+    }
     Ok(())
 }
 
@@ -121,7 +136,8 @@ fn adjust(
 }
 
 fn find(connection: &Connection, id: &SandboxId) -> Result<Option<Head>, StoreError> {
-    let sql = format!("SELECT {HEAD} FROM sandboxes WHERE id = ? AND phase <> '{PURGED}'");
+    let head_columns = head_of("");
+    let sql = format!("SELECT {head_columns} FROM sandboxes WHERE id = ? AND phase <> '{PURGED}'");
     Ok(connection.prepare_cached(&sql)?.query_row([id.as_str()], head).optional()?)
 }
 
@@ -181,7 +197,15 @@ fn start(connection: &Connection, exec: &Exec) -> Result<(), StoreError> {
         row.spec,
         row.spec_checksum,
     ])?;
-    if started == 0 { Err(StoreError::Conflict { what: "the exec" }) } else { Ok(()) }
+    if started == 0 {
+        return Err(StoreError::Conflict { what: "the exec" });
+    }
+    if !row.env.is_empty() {
+        let sql = "INSERT INTO exec_env (tenant, exec_id, env, checksum) VALUES (?, ?, ?, ?)";
+        let mut statement = connection.prepare_cached(sql)?;
+        statement.execute(params![row.tenant, row.id, row.env, row.env_checksum])?;
+    }
+    Ok(())
 }
 
 fn end(
@@ -194,6 +218,8 @@ fn end(
     let sql = "UPDATE execs SET state = ?, life = ?, checksum = ? WHERE tenant = ? AND id = ?";
     let mut statement = connection.prepare_cached(sql)?;
     statement.execute(params![row.state, row.life, row.checksum, row.tenant, row.id])?;
+    let sql = "DELETE FROM exec_env WHERE tenant = ? AND exec_id = ?";
+    connection.prepare_cached(sql)?.execute([&row.tenant, &row.id])?;
     Ok(())
 }
 
@@ -219,8 +245,9 @@ pub(super) fn purge(
     limit: u32,
 ) -> Result<Vec<SandboxId>, StoreError> {
     let sql = format!(
-        "SELECT {HEAD} FROM sandboxes WHERE phase = 'terminated' AND phase_since < ?
-         ORDER BY phase_since LIMIT ?"
+        "SELECT {} FROM sandboxes WHERE phase = 'terminated' AND phase_since < ?
+         ORDER BY phase_since LIMIT ?",
+        head_of("")
     );
     let mut statement = connection.prepare_cached(&sql)?;
     let rows = statement.query_map(params![before.as_millis(), limit], head)?;

@@ -5,13 +5,14 @@ use rusqlite::Connection;
 use crate::StoreError;
 
 /// Step N brings the schema from version N to N + 1.
-const STEPS: [&str; 6] = [
+const STEPS: [&str; 7] = [
     include_str!("../migrations/sqlite/0001_api_keys.sql"),
     include_str!("../migrations/sqlite/0002_sandboxes.sql"),
     include_str!("../migrations/sqlite/0003_sessions.sql"),
     include_str!("../migrations/sqlite/0004_tokens.sql"),
     include_str!("../migrations/sqlite/0005_audit.sql"),
     include_str!("../migrations/sqlite/0006_snapshots.sql"),
+    include_str!("../migrations/sqlite/0007_reusable_names.sql"),
 ];
 
 /// Sets how the database is to work, checks it, and brings its schema up to date.

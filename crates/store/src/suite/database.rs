@@ -1,7 +1,7 @@
 //! Promises of a database that several daemons share.
 
 use futures_util::future::join_all;
-use model::{event::Sequence, transition::Observation};
+use model::{event::Sequence, life::SuspendReason, transition::Observation};
 
 use super::{Place, advance, create};
 use crate::{
@@ -86,7 +86,7 @@ pub(super) async fn broken_connections_are_made_anew_and_nothing_is_missed(place
     // And it says that something may have been missed.
     while tokens.next().await.unwrap() != crate::tokens::Changed::Everything {}
     let mut watch = other.watch(&sandbox.id);
-    let sandbox = advance(&store, &sandbox, Observation::Unused).await;
+    let sandbox = advance(&store, &sandbox, Observation::Frozen(SuspendReason::Idle)).await;
     watch.changed().await.unwrap();
     assert_eq!(other.sandbox(&sandbox.id).await.unwrap(), Some(sandbox));
 }

@@ -10,7 +10,7 @@ use model::{
     life::{Life, Phase, SuspendReason},
     sandbox::{Request, Sandbox, WhenStopped},
     spec::{ExecSpec, Idle, Suspend},
-    transition::Observation,
+    transition::{Creation, Observation},
 };
 
 use super::{Place, advance, ask, at, create, creation, creation_with, end};
@@ -53,7 +53,7 @@ pub(super) async fn a_sandbox_is_found_as_it_was_created_and_by_its_tenant_only(
     assert_eq!(place.open().await.sandbox(&sandbox.id).await.unwrap(), Some(sandbox));
 }
 
-pub(super) async fn an_id_and_an_alias_are_given_once(place: Place) {
+pub(super) async fn an_id_is_given_once_and_an_alias_to_one_sandbox_at_a_time(place: Place) {
     let store = place.open().await;
     create(&store, 1).await;
     let (same, _) = creation(1);
@@ -62,7 +62,7 @@ pub(super) async fn an_id_and_an_alias_are_given_once(place: Place) {
 
     let with = |number, owner: &str, alias: Option<&str>| {
         let sandbox = creation(number).1;
-        model::transition::Creation::new(
+        Creation::new(
             sandbox.id,
             owner.parse().unwrap(),
             alias.map(|alias| alias.parse().unwrap()),
@@ -76,6 +76,64 @@ pub(super) async fn an_id_and_an_alias_are_given_once(place: Place) {
     store.create_sandbox(with(2, "other", Some("alias-1"))).await.unwrap();
     store.create_sandbox(with(3, "default", None)).await.unwrap();
     store.create_sandbox(with(4, "default", None)).await.unwrap();
+}
+
+pub(super) async fn a_name_is_free_again_once_its_sandbox_is_deleted(place: Place) {
+    let store = place.open().await;
+    let named = |number| {
+        let Sandbox { id, tenant, node, spec, .. } = creation(number).1;
+        let alias = Some("again".parse().unwrap());
+        Creation::new(id, tenant, alias, node, spec, at(i64::from(number)))
+    };
+    let mut gone = Vec::new();
+    for number in 1..=3 {
+        let (creation, refused) = (named(number), named(number + 10));
+        let sandbox = creation.sandbox().clone();
+        store.create_sandbox(creation).await.unwrap();
+        let refused = store.create_sandbox(refused).await;
+        assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
+        let found = store.find_sandbox(&tenant(), "again").await.unwrap();
+        assert_eq!(found.as_ref(), Some(&sandbox), "the one that is there is meant");
+        gone.push(end(&store, sandbox).await);
+        // Those that are gone are found by their ids, and the last one by the name.
+        for sandbox in &gone {
+            let found = store.find_sandbox(&tenant(), sandbox.id.as_str()).await.unwrap();
+            assert_eq!(found.as_ref(), Some(sandbox));
+        }
+        let found = store.find_sandbox(&tenant(), "again").await.unwrap();
+        assert_eq!(found.as_ref(), gone.last());
+    }
+    let again = store.create_sandbox(named(1)).await;
+    assert!(
+        matches!(again, Err(StoreError::Conflict { .. })),
+        "an id is never given again: {again:?}"
+    );
+}
+
+pub(super) async fn variables_of_a_command_go_with_its_end_and_the_rest_with_its_sandbox(
+    place: Place,
+) {
+    let store = place.open().await;
+    let sandbox = ready(&store, 1).await;
+    let spec = ExecSpec {
+        command: vec!["deploy".into()],
+        env: [("TOKEN".to_owned(), "hunter2".to_owned())].into(),
+        ..ExecSpec::default()
+    };
+    let exec = exec_id("exec-1");
+    let (when_stopped, started) = (WhenStopped::Refuse, spec.clone());
+    let start = Request::StartExec { exec: exec.clone(), spec: started, when_stopped };
+    let sandbox = ask(&store, &sandbox, start).await;
+    let kept = |store: Store| async move {
+        store.exec(&tenant(), &exec_id("exec-1")).await.unwrap().unwrap().exec.spec
+    };
+    assert_eq!(kept(store.clone()).await, spec);
+    let exit = Exit::Code(0);
+    let sandbox = advance(&store, &sandbox, Observation::ExecExited { exec, exit }).await;
+    let without = ExecSpec { env: [].into(), ..spec };
+    assert_eq!(kept(store.clone()).await, without);
+    end(&store, sandbox).await;
+    assert_eq!(kept(store.clone()).await, ExecSpec::default());
 }
 
 pub(super) async fn a_step_keeps_state_events_and_execs_together(place: Place) {
@@ -184,7 +242,7 @@ pub(super) async fn events_out_of_range_are_refused_with_the_bounds(place: Place
     let last = store.events(&sandbox.id, Sequence(9), PAGE).await.unwrap();
     assert_eq!((last.events.len(), last.earliest), (1, Sequence(10)));
     // What follows is numbered as if nothing had been forgotten.
-    let sandbox = advance(&store, &sandbox, Observation::Unused).await;
+    let sandbox = advance(&store, &sandbox, Observation::Frozen(SuspendReason::Idle)).await;
     assert_eq!(sandbox.life.sequence, Sequence(11));
     assert_eq!(store.events(&sandbox.id, Sequence(10), PAGE).await.unwrap().events.len(), 1);
     let unknown = store.events(&creation(9).1.id, Sequence::ZERO, PAGE).await;
@@ -261,7 +319,7 @@ pub(super) async fn what_runs_is_listed_until_it_ends(place: Place) {
     assert_eq!(elsewhere, []);
 }
 
-pub(super) async fn a_purged_sandbox_is_gone_but_its_names_stay_taken(place: Place) {
+pub(super) async fn a_purged_sandbox_is_gone_but_its_ids_stay_taken(place: Place) {
     let store = place.open().await;
     let sandbox = ready(&store, 1).await;
     let sandbox = ask(&store, &sandbox, start("exec-1")).await;

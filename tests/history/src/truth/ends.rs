@@ -69,11 +69,11 @@ impl Truth {
         match loss {
             Loss::SandboxStopped => phase == Some(Phase::Stopping),
             Loss::SandboxDeleted => phase == Some(Phase::Deleting),
-            // The failure that follows is judged by itself.
+            // The failure or stop that follows is judged by itself.
             Loss::SandboxFailed | Loss::SupervisorLost | Loss::HostRebooted => {
                 let mut after = log.events.range(ended.saturating_add(1)..);
                 let next = after.find(|(_, known)| !known.fact.kind.is_exec_end());
-                let fails = |known: &Known| known.fact.kind == Kind::Failed;
+                let fails = |known: &Known| matches!(known.fact.kind, Kind::Failed | Kind::Stopped);
                 log.was_harmed(seen) || next.map_or(!log.is_complete(), |(_, known)| fails(known))
             }
             // Killed between the promise and the first process, the server must not run it later.
@@ -86,10 +86,14 @@ impl Truth {
         }
     }
 
-    /// A sandbox fails because the run broke it, or because the server was killed before it was
-    /// ready and could not go on; never because the server was killed.
+    /// A sandbox fails, or stops without a request, because the run broke it, or because the server was
+    /// killed before it was ready and could not go on; never because the server was killed.
     fn judge_failure(&self, log: &Log, findings: &mut Findings) {
-        let is_failure = |(_, known): &(&u64, &Known)| known.fact.kind == Kind::Failed;
+        let is_failure = |(sequence, known): &(&u64, &Known)| {
+            let before = log.phase(sequence.saturating_sub(1));
+            let is_stop = known.fact.kind == Kind::Stopped && before != Some(Phase::Stopping);
+            known.fact.kind == Kind::Failed || is_stop
+        };
         let mut events = log.events.range(..=log.known());
         let Some((sequence, Known { line, seen, .. })) = events.find(is_failure) else { return };
         let before = log.phase(sequence.saturating_sub(1));

@@ -61,8 +61,6 @@ pub(crate) fn kind(kind: &EventKind) -> Kind {
         EventKind::Stopped(_) => Kind::Stopped,
         EventKind::DeleteRequested(_) => Kind::DeleteRequested,
         EventKind::Deleted(_) => Kind::Deleted,
-        EventKind::BecameIdle => Kind::BecameIdle,
-        EventKind::BecameActive => Kind::BecameActive,
         EventKind::Frozen(_) => Kind::Frozen,
         EventKind::Thawed => Kind::Thawed,
         EventKind::EndsSoon { .. } => Kind::EndsSoon,

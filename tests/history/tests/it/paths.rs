@@ -6,11 +6,10 @@ use history::{
 };
 use model::{
     event::{Event, EventKind, Sequence},
-    exec::Loss,
     execution::Exit,
     ids::SandboxId,
     image::UsedImages,
-    life::{self, EndCause, Failure, FailureCause, Life, SuspendReason},
+    life::{self, Crash, EndCause, Failure, FailureCause, Life, SuspendReason},
     sandbox::{Request, Sandbox, WhenStopped},
     spec::{ExecSpec, SandboxSpec},
     transition::{Answer, Creation, Observation},
@@ -32,6 +31,8 @@ fn sandbox(phase: life::Phase, commands: Commands) -> Sandbox {
     );
     let mut sandbox = creation.into_sandbox();
     sandbox.life.phase = phase;
+    let cause = FailureCause::ResumeFailed;
+    sandbox.life.failure = Some(Failure { cause, message: String::new() });
     if commands == Commands::Run {
         sandbox.life.running.insert("exec-1".parse().expect("an id"), at);
     }
@@ -42,7 +43,6 @@ fn shown(phase: life::Phase) -> Phase {
     match phase {
         life::Phase::Provisioning => Phase::Provisioning,
         life::Phase::Active => Phase::Active,
-        life::Phase::Idle => Phase::Idle,
         life::Phase::Frozen => Phase::Frozen,
         life::Phase::Stopping => Phase::Stopping,
         life::Phase::Stopped => Phase::Stopped,
@@ -71,20 +71,19 @@ fn requests() -> Vec<Request> {
 
 fn observations() -> Vec<Observation> {
     let exec = || "exec-1".parse().expect("an id");
-    let failure = Failure { cause: FailureCause::SandboxLost, message: String::new() };
+    let failure = Failure { cause: FailureCause::MainProcessCrashed, message: String::new() };
     vec![
         Observation::Preparing { step: "materialize".into(), images: UsedImages::new() },
         Observation::Ready,
         Observation::Failed(failure),
         Observation::Stopped,
+        Observation::Crashed(Crash::HostRebooted),
         Observation::Deleted,
-        Observation::Unused,
         Observation::Frozen(SuspendReason::Idle),
         Observation::Thawed,
         Observation::EndsSoon { cause: EndCause::HardTtl, seconds: 60 },
         Observation::ExecExited { exec: exec(), exit: Exit::Code(0) },
         Observation::ExecExited { exec: exec(), exit: Exit::Code(7) },
-        Observation::ExecLost { exec: exec(), loss: Loss::SupervisorLost },
         Observation::CompanionReady { name: "db".into() },
         Observation::CompanionFailed { name: "db".into(), message: "no".into() },
     ]
@@ -173,7 +172,7 @@ fn an_exit_code_of_zero_is_one_only_of_what_finished() {
 fn the_numbers_of_the_wire_are_read() {
     let numbered: Vec<Kind> = (1..=14).filter_map(|it| Kind::from_agbox(it, "")).collect();
     assert_eq!(numbered, Kind::ALL[..14]);
-    let own = ["idle", "active", "frozen", "thawed", "ends_soon", "something"];
+    let own = ["frozen", "thawed", "ends_soon", "something"];
     let own: Vec<Kind> = own.iter().filter_map(|phase| Kind::from_agbox(0, phase)).collect();
     assert_eq!(own, Kind::ALL[14..]);
     assert_eq!(Kind::from_agbox(15, ""), None);

@@ -11,11 +11,10 @@ use history::{
     event::{Event, ExecState, Kind, State},
 };
 use model::{
-    exec::Loss,
     execution::Exit,
     ids::{ExecId, SandboxId},
     image::UsedImages,
-    life::{EndCause, Failure, FailureCause, Phase, SuspendReason},
+    life::{Crash, EndCause, Failure, FailureCause, Phase, SuspendReason},
     sandbox::{self, Request, Sandbox, WhenStopped},
     spec::{ExecSpec, SandboxSpec},
     transition::{Creation, Observation, Transition},
@@ -249,18 +248,12 @@ impl World {
             }
             Call::Stop { sandbox } => {
                 let number = self.find(sandbox)?;
-                if self.phase(number) == Phase::Stopped {
-                    return Err(Refusal::InvalidState);
-                }
                 self.ask(number, Request::Stop(SuspendReason::Requested))
                     .map_err(|_refused| Refusal::InvalidState)?;
                 Ok(Answer::Accepted)
             }
             Call::Resume { sandbox } => {
                 let number = self.find(sandbox)?;
-                if self.phase(number) != Phase::Stopped {
-                    return Err(Refusal::InvalidState);
-                }
                 self.ask(number, Request::Resume).map_err(|_refused| Refusal::InvalidState)?;
                 Ok(Answer::Accepted)
             }
@@ -400,9 +393,8 @@ impl World {
             1..=4 => Observation::Ready,
             5 | 6 => Observation::Stopped,
             7 => Observation::Deleted,
-            8 => Observation::Unused,
-            9 if self.chance.one_in(2) => Observation::Frozen(SuspendReason::Idle),
-            9 => Observation::Thawed,
+            8 | 9 if self.chance.one_in(2) => Observation::Frozen(SuspendReason::Idle),
+            8 | 9 => Observation::Thawed,
             10 => Observation::EndsSoon { cause: EndCause::HardTtl, seconds: 60 },
             11 if self.chance.one_in(2) => Observation::CompanionReady { name: "db".into() },
             11 => {
@@ -421,7 +413,7 @@ impl World {
     fn end_of(&mut self, exec: ExecId) -> Observation {
         let killed = self.killed_since.get(exec.as_str()).copied().unwrap_or(false);
         if killed && self.chance.one_in(5) {
-            return Observation::ExecNotStarted { exec, message: "killed".into() };
+            return Observation::ExecNotStarted { exec, message: "killed".into(), exit_code: None };
         }
         let code = self.execs[exec.as_str()].code;
         Observation::ExecExited { exec, exit: Exit::Code(code) }
@@ -512,7 +504,7 @@ impl World {
             let pending = matches!(self.phase(number), Phase::Provisioning | Phase::Resuming);
             if pending && self.chance.one_in(4) {
                 let message = "interrupted".to_owned();
-                let cause = FailureCause::CreateInterrupted;
+                let cause = FailureCause::CreateFailed;
                 self.see(number, Observation::Failed(Failure { cause, message }));
             }
         }
@@ -528,13 +520,11 @@ impl World {
         let number = self.chance.below(self.boxes.len());
         self.note(What::Harmed { sandbox: self.boxes[number].id.clone() });
         self.now += 1;
-        let causes = [FailureCause::SupervisorLost, FailureCause::OutOfMemory];
-        let cause = self.chance.pick(&causes).unwrap_or(FailureCause::SandboxLost);
-        let running: Vec<ExecId> =
-            self.boxes[number].sandbox.life.running.keys().cloned().collect();
-        if let Some(exec) = self.chance.pick(&running) {
-            self.see(number, Observation::ExecLost { exec, loss: Loss::SupervisorLost });
+        let crashes = [Crash::SupervisorLost, Crash::HostRebooted];
+        if let Some(crash) = self.chance.pick(&crashes).filter(|_| self.chance.one_in(2)) {
+            return self.see(number, Observation::Crashed(crash));
         }
+        let cause = FailureCause::MainProcessCrashed;
         self.see(number, Observation::Failed(Failure { cause, message: "broken".into() }));
     }
 

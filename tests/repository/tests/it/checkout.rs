@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-/// Folders that hold what was built or fetched, not what was written.
+/// Folders and files that hold what was built or fetched, not what was written.
 const NOT_OURS: [&str; 6] = [".git", "target", "node_modules", "dist", "results", "__pycache__"];
 
 /// Returns the folder of the workspace.
@@ -36,7 +36,11 @@ fn walk(folder: &Path, found: &mut Vec<(String, String)>) {
         let entry = entry.expect("the checkout can be read");
         let kind = entry.file_type().expect("an entry has a type");
         let name = entry.file_name();
-        if kind.is_dir() && !NOT_OURS.iter().any(|other| name == *other) {
+        // In a worktree of git, `.git` is a file.
+        if NOT_OURS.iter().any(|other| name == *other) {
+            continue;
+        }
+        if kind.is_dir() {
             walk(&entry.path(), found);
         } else if kind.is_file() {
             // A file that is not text has no rules here.

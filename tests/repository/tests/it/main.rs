@@ -3,5 +3,7 @@
 mod checkout;
 mod code;
 mod dependencies;
+mod kernel_modules;
 mod licences;
 mod pages;
+mod stages;

@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
-use super::ground::{Ground, is_root};
+use super::ground::Ground;
 use crate::command::ringfence;
 
 /// A word of a caller's. It must be in no log.
@@ -77,9 +77,7 @@ fn break_off_at(place: &str, time: u32) {
 /// gone when what held it is.
 #[test]
 fn f25_what_cannot_be_removed_is_set_aside_and_goes_when_it_can() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let mut ground = Ground::with_disk(64);
     ground.start();
     ground.create("held");

@@ -1,6 +1,6 @@
 //! A server that is killed at one of its system calls.
 
-use super::ground::{Ground, Strace, is_root};
+use super::ground::{Ground, Strace};
 
 /// Calls by which the server changes something that outlives it.
 const CALLS: &str = "write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,mkdirat,unlinkat,\
@@ -27,9 +27,7 @@ impl Drop for Killer {
 /// can be asked for again, and what is deleted leaves nothing.
 #[test]
 fn f05_a_server_killed_at_any_of_its_calls_keeps_what_it_answered() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let mut ground = Ground::new();
     ground.start();
     let mut killed = 0;

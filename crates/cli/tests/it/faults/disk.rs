@@ -10,7 +10,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::ground::{Ground, Strace, is_root, must};
+use super::ground::{Ground, Strace, must};
 use crate::command::{ringfence, signal};
 
 /// A command that writes numbers for some seconds, and its output.
@@ -38,9 +38,7 @@ fn fill(path: &std::path::Path) {
 /// F15, F58.
 #[test]
 fn f15_on_a_full_disk_new_work_is_refused_and_the_same_server_goes_on_when_there_is_room() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let mut ground = Ground::with_disk(96);
     ground.start();
     ground.create("demo");
@@ -68,9 +66,8 @@ fn f15_on_a_full_disk_new_work_is_refused_and_the_same_server_goes_on_when_there
     let refused = (0..300).map(|_| ground.shell("demo", "true")).find(|said| said.code != Some(0));
     let refused = refused.expect("the disk has no end");
     assert!(refused.err.contains("the disk of the store is full"), "{refused:?}");
-    // What is there can be read, what runs ends, and what is not needed can be deleted.
-    let ended = ground.ask(&["logs", &exec, "--follow"]);
-    assert_eq!((ended.code, ended.out), (Some(0), numbers()), "{}", ended.err);
+    // What runs ends, and what is not needed can be deleted.
+    ground.until_ended("demo", &exec);
     let mut events = ground.events("demo");
     events.retain(|event| event["exec_id"] == exec.as_str());
     let end = events.pop().unwrap();
@@ -81,6 +78,9 @@ fn f15_on_a_full_disk_new_work_is_refused_and_the_same_server_goes_on_when_there
     }
 
     fs::remove_file(&balloon).unwrap();
+    // A token for the output is on record before it is given out, so reading has to wait for room, and nothing is lost.
+    let ended = ground.ask(&["logs", &exec, "--follow"]);
+    assert_eq!((ended.code, ended.out), (Some(0), numbers()), "{}", ended.err);
     ground.create("again");
     assert_eq!(ground.shell("demo", "echo here").out, "here\n");
     assert_eq!(ground.daemon(), daemon, "it is the same server");
@@ -89,9 +89,7 @@ fn f15_on_a_full_disk_new_work_is_refused_and_the_same_server_goes_on_when_there
 /// F15: output is whole, or the difference is told in bytes.
 #[test]
 fn f15_output_that_a_full_disk_did_not_take_is_told_in_bytes() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let mut ground = Ground::with_disk(96);
     ground.start();
     ground.create("demo");
@@ -126,9 +124,7 @@ impl Drop for Injection {
 /// F18: what the disk may have dropped is never acknowledged, also not later.
 #[test]
 fn f18_after_an_error_of_the_disk_nothing_is_acknowledged_until_the_next_start() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let mut ground = Ground::new();
     ground.start();
     ground.create("demo");
@@ -162,9 +158,7 @@ fn f18_after_an_error_of_the_disk_nothing_is_acknowledged_until_the_next_start()
 /// F19: who waits for the disk holds up nobody else.
 #[test]
 fn f19_a_slow_disk_holds_up_only_those_who_wait_for_it() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let mut ground = Ground::new();
     ground.start();
     ground.create("demo");
@@ -193,9 +187,7 @@ fn f19_a_slow_disk_holds_up_only_those_who_wait_for_it() {
 /// F20.
 #[test]
 fn f20_data_that_cannot_be_written_to_is_refused_at_the_start() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let mut ground = Ground::with_disk(64);
     ground.start();
     ground.create("demo");
@@ -215,9 +207,7 @@ fn f20_data_that_cannot_be_written_to_is_refused_at_the_start() {
 /// F12, F20: from one moment on nothing reaches the disk any more, and what was not synced is lost.
 #[test]
 fn f12_what_was_acknowledged_is_there_after_the_power_was_cut() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let mut ground = Ground::with_disk(96);
     ground.start();
     ground.create("demo");

@@ -1,14 +1,12 @@
 //! A sandbox that makes as many files as it can.
 
-use super::ground::{Ground, is_root};
+use super::ground::Ground;
 use crate::command::ringfence;
 
 /// F17: too many files are the sandbox's own affair, as too large ones are.
 #[test]
 fn f17_a_sandbox_that_can_have_no_more_files_is_alone_with_that() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let mut ground = Ground::new();
     let mut server = ringfence(&[]);
     // Of what holds limits this one counts files as well; in the others they take room.

@@ -14,7 +14,7 @@ use rustix::net::{
     listen, shutdown, socket,
 };
 
-use super::ground::{Ground, is_root, must};
+use super::ground::{Ground, must};
 
 /// Listens at the place of a supervisor, and answers everybody in a version of its own.
 fn pretend(path: &Path, version: u8) -> (OwnedFd, thread::JoinHandle<()>) {
@@ -41,9 +41,7 @@ fn wait_for(script: &str, place: &str) {
 /// F81.
 #[test]
 fn f81_a_sandbox_of_a_server_that_is_not_understood_is_told_and_left_alone() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let mut ground = Ground::new();
     ground.start();
     ground.create("demo");

@@ -25,6 +25,8 @@ pub(crate) struct Ground {
     server: Option<Child>,
     pub(crate) folder: TempDir,
     is_mounted: bool,
+    /// Settings of every server that is started.
+    settings: Vec<(String, String)>,
 }
 
 impl Ground {
@@ -39,7 +41,13 @@ impl Ground {
             server: None,
             folder,
             is_mounted: false,
+            settings: Vec::new(),
         }
+    }
+
+    /// Gives a setting, by its variable, to every server that is started from now on.
+    pub(crate) fn set(&mut self, variable: &str, value: &str) {
+        self.settings.push((variable.to_owned(), value.to_owned()));
     }
 
     /// The same, with a disk of its own of this size, in MiB, for the data.
@@ -88,6 +96,7 @@ impl Ground {
         let log = fs::File::options().create(true).append(true).open(self.log_path()).unwrap();
         let address = self.url.strip_prefix("http://").unwrap_or("127.0.0.1:0");
         command.args(["serve", "--listen", address, "--data"]).arg(&self.data);
+        command.envs(self.settings.iter().map(|(variable, value)| (variable, value)));
         if self.is_mounted {
             // So small a disk has no room for volumes.
             command
@@ -241,6 +250,21 @@ impl Ground {
         said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
+    /// Follows the events of a sandbox until one of its commands has ended.
+    pub(crate) fn until_ended(&self, sandbox: &str, exec: &str) {
+        let mut follow = self.command(&["events", sandbox, "--follow", "--json"]);
+        let mut follow = follow.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(follow.stdout.take().unwrap()).lines();
+        let mut events = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+        let is_end = |event: &Value| {
+            event["exec_id"] == exec
+                && matches!(event["exec_state"].as_str(), Some("FINISHED" | "FAILED"))
+        };
+        assert!(events.any(|event| is_end(&event)), "the events of {sandbox} end before {exec}");
+        follow.kill().unwrap();
+        follow.wait().unwrap();
+    }
+
     pub(crate) fn state(&self, sandbox: &str) -> String {
         let said = self.ask(&["ps", "-a", "--json"]);
         let listed: Value = serde_json::from_str(&said.out).unwrap();
@@ -317,14 +341,4 @@ impl Strace {
 pub(crate) fn must(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// Says whether this test can be: as an ordinary user there are no disks and no other processes.
-#[expect(clippy::print_stderr, reason = "nothing is left out in silence")]
-pub(crate) fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        eprintln!("only as root: it mounts a disk or looks into the server");
-    }
-    is_root
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::ground::{Ground, is_root};
+use super::ground::Ground;
 use crate::command::{gone, open_process, ringfence};
 
 /// F06: taking over can be broken off as often as one likes.
@@ -38,9 +38,7 @@ fn f06_a_server_that_dies_while_it_takes_over_leaves_everything_for_the_next() {
 /// F08: the kernel may kill the daemon for its memory; a sandbox has a limit of its own.
 #[test]
 fn f08_a_sandbox_is_not_in_the_memory_of_the_daemon_and_outlives_it() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let mut ground = Ground::new();
     ground.start();
     ground.create("demo");

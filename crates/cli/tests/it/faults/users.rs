@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, process::Stdio};
 
-use super::ground::{Ground, is_root};
+use super::ground::Ground;
 use crate::command::ringfence;
 
 /// Where the server dies: over a body that nobody has noted yet, and at every step of a deletion.
@@ -24,9 +24,7 @@ const EACH: u32 = 0x1_0000;
 /// F03: whoever had them could reach what the next one does.
 #[test]
 fn f03_users_of_a_sandbox_are_nobody_elses_before_its_processes_are_gone() {
-    if !is_root() {
-        return;
-    }
+    harness::needs::require_root();
     let mut ground = Ground::new();
     ground.start();
     ground.create("lasting");

@@ -77,7 +77,10 @@ impl Plane {
     ) -> Result<Access, Refusal> {
         let giver = granted.as_ref().map(|link| link.caller.tenant().to_owned());
         let checked = if let Some(link) = granted {
-            self.owner(sandbox).await.map(|tenant| (tenant, link))
+            match self.keyring.count_for(&link.caller.key_id().0) {
+                Ok(()) => self.owner(sandbox).await.map(|tenant| (tenant, link)),
+                Err(wait) => Err(Refusal::TooFast(wait)),
+            }
         } else {
             guesses::note_wrong();
             Err(Refusal::Invalid)

@@ -28,13 +28,27 @@ use crate::{
 /// How a client is spoken to.
 #[derive(Debug)]
 pub(in crate::dataplane) enum Words {
-    Session { encoding: Encoding, texts: [Text; 2] },
+    Session { encoding: Encoding, texts: [Text; 2], screens: Screens },
     LangSmith { texts: [Text; 2] },
+}
+
+/// How a client is shown the screen of a shell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::dataplane) enum Screens {
+    /// In a frame of its own.
+    #[default]
+    Frame,
+    /// As output, for clients that know no other frames than those of the protocols as they were written.
+    Output,
 }
 
 impl Words {
     pub(in crate::dataplane) fn session(encoding: Encoding) -> Self {
-        Self::Session { encoding, texts: Default::default() }
+        Self::shell(encoding, Screens::Frame)
+    }
+
+    pub(in crate::dataplane) fn shell(encoding: Encoding, screens: Screens) -> Self {
+        Self::Session { encoding, texts: Default::default(), screens }
     }
 
     pub(in crate::dataplane) fn langsmith() -> Self {
@@ -57,6 +71,9 @@ impl Words {
     /// Shows what the terminal of a shell does.
     pub(in crate::dataplane) fn screen(&self, socket: &mut Socket, painting: &Painting) {
         let Painting { size, at, lost, text } = painting;
+        if let Self::Session { encoding, screens: Screens::Output, .. } = self {
+            return screen_as_output(socket, *encoding, *at, text);
+        }
         let screen = |data, encoding| Screen {
             data,
             offset: *at,
@@ -106,7 +123,7 @@ impl Words {
             Self::Session { encoding: Encoding::Base64, .. } => {
                 queue_piece(socket, stream, Piece::Bytes { at, bytes });
             }
-            Self::Session { encoding: Encoding::Text, texts } => {
+            Self::Session { encoding: Encoding::Text, texts, .. } => {
                 if let Some(piece) = text_of(texts, stream).push(at, bytes) {
                     queue_piece(socket, stream, piece);
                 }
@@ -142,8 +159,9 @@ impl Words {
                 queue(socket, &ServerFrame::Exit(to_wire::exit(end, Some(usage))));
             }
             Self::LangSmith { .. } => match to_wire::told(end) {
-                Told::Code { code, signal } => {
-                    queue(socket, &langsmith::ServerFrame::Exit { exit_code: code, signal });
+                Told::Code { code, signal, message } => {
+                    let exit_code = code;
+                    queue(socket, &langsmith::ServerFrame::Exit { exit_code, signal, message });
                 }
                 Told::Error { kind, message } => langsmith_error(socket, kind, &message),
             },
@@ -163,6 +181,16 @@ impl Words {
             }
         }
     }
+}
+
+/// Shows a screen as output, whose offset is that of the output that follows it.
+fn screen_as_output(socket: &mut Socket, encoding: Encoding, at: u64, text: &str) {
+    let piece = match encoding {
+        Encoding::Binary => return socket.queue_bytes(binary(STDOUT, at, text.as_bytes())),
+        Encoding::Base64 => Piece::Bytes { at, bytes: text.as_bytes().to_vec() },
+        Encoding::Text => Piece::Text { at, text: text.to_owned() },
+    };
+    queue_piece(socket, Stream::Stdout, piece);
 }
 
 /// Says that the client has joined a shell.

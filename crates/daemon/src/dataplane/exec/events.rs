@@ -42,7 +42,7 @@ use crate::{
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// After so many bytes the client says what it has, by asking for the rest.
-const UNTIL_ACK: u64 = 8 << 20;
+const UNTIL_ACK: u64 = 1 << 20;
 
 /// Starts a command and streams it.
 pub(super) async fn start(
@@ -181,7 +181,12 @@ impl Telling {
 
     async fn end(&mut self) -> Event {
         match self.attached.ended().await.map(|(end, _)| to_wire::told(&end)) {
-            Some(Told::Code { code, .. }) => event("exit", &json!({"exit_code": code})),
+            Some(Told::Code { code, message: None, .. }) => {
+                event("exit", &json!({"exit_code": code}))
+            }
+            Some(Told::Code { code, message: Some(message), .. }) => {
+                event("exit", &json!({"exit_code": code, "message": message}))
+            }
             Some(Told::Error { kind, message }) => {
                 event("error", &json!({"error_type": kind, "error": message}))
             }

@@ -35,6 +35,38 @@ const MAX_VARIABLES: usize = 256;
 const MAX_NAME: usize = 256;
 const MAX_VALUE: usize = 32 << 10;
 
+/// The longest text that is one argument; the kernel takes 128 KiB at most.
+const MAX_ARGUMENT: usize = 100 << 10;
+
+/// Shells that can put a text together from several arguments.
+const POSIX_SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "ksh", "zsh"];
+
+/// Returns the command that has a shell run a text. One that is too long for an argument comes as several,
+/// which the shell puts together.
+pub(crate) fn for_shell(shell: &str, text: &str) -> Vec<String> {
+    let name = shell.rsplit('/').next().unwrap_or(shell);
+    if text.len() <= MAX_ARGUMENT || !POSIX_SHELLS.contains(&name) {
+        return vec![shell.to_owned(), "-c".to_owned(), text.to_owned()];
+    }
+    let parts = parts(text);
+    let whole: String = (1..=parts.len()).map(|number| format!("${{{number}}}")).collect();
+    // The text finds no arguments, as it would as one.
+    let script = format!("eval \"shift $#; {whole}\"");
+    let head = [shell.to_owned(), "-c".to_owned(), script, shell.to_owned()];
+    head.into_iter().chain(parts).collect()
+}
+
+/// Cuts a text into pieces that are short enough for an argument.
+fn parts(mut text: &str) -> Vec<String> {
+    let mut parts = Vec::new();
+    while !text.is_empty() {
+        let (part, rest) = text.split_at(text.floor_char_boundary(MAX_ARGUMENT));
+        parts.push(part.to_owned());
+        text = rest;
+    }
+    parts
+}
+
 fn invalid(message: impl Into<String>) -> ApiError {
     ApiError::new(ErrorCode::InvalidRequest, message.into())
 }
@@ -50,7 +82,7 @@ pub(super) fn exec(start: &Start) -> Result<ExecSpec, ApiError> {
         None => return Err(invalid("command is missing")),
         Some(Command::Text(text)) => {
             let shell = start.shell.as_deref().unwrap_or(SHELL);
-            vec![shell.to_owned(), "-c".to_owned(), text.clone()]
+            for_shell(shell, text)
         }
         Some(Command::Arguments(_)) if start.shell.is_some() => {
             return Err(invalid("a shell runs a text: give the command as one, or no shell"));
@@ -115,7 +147,7 @@ pub(super) fn execute(asked: &Execute) -> Result<ExecSpec, ApiError> {
     };
     let ttl = unless_never("ttl_seconds", asked.ttl_seconds, Never::BelowZero)?;
     Ok(ExecSpec {
-        command: vec![shell.to_owned(), "-c".to_owned(), asked.command.clone()],
+        command: for_shell(shell, &asked.command),
         working_directory: directory(work_dir.as_deref())?,
         else_in: ElseIn::Home,
         env: variables(env_vars.unwrap_or_default())?,
@@ -142,7 +174,7 @@ pub(in crate::dataplane) fn shell(start: &shell::Start) -> Result<ShellSpec, Api
     Ok(ShellSpec {
         command: match &start.command {
             None => Vec::new(),
-            Some(Command::Text(text)) => vec![SHELL.to_owned(), "-c".to_owned(), text.clone()],
+            Some(Command::Text(text)) => for_shell(SHELL, text),
             Some(Command::Arguments(arguments)) if arguments.is_empty() => {
                 return Err(invalid("command is empty"));
             }
@@ -298,6 +330,22 @@ mod tests {
         start(r#"{"command":["a"],"shell":"/bin/sh"}"#).unwrap_err();
         start("{}").unwrap_err();
         start(r#"{"command":"a","timeout_seconds":-1}"#).unwrap_err();
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_for_an_argument_is_run_by_the_shell_as_it_is() {
+        for length in [1, MAX_ARGUMENT, 2 * MAX_ARGUMENT, 400 << 10] {
+            // What is filled in is wider than a byte, so that a cut has to look where a letter ends.
+            let text = format!("printf '%s:%s:%s' \"$#\" \"$0\" '{}'", "ä".repeat(length / 2));
+            let command = for_shell("/bin/sh", &text);
+            assert!(command.iter().all(|argument| argument.len() < 128 << 10), "{length}");
+            let (program, arguments) = command.split_first().unwrap();
+            let ran = std::process::Command::new(program).args(arguments).output().unwrap();
+            let expected = format!("0:/bin/sh:{}", "ä".repeat(length / 2));
+            assert_eq!((ran.status.code(), ran.stdout), (Some(0), expected.into_bytes()));
+        }
+        let long = "x".repeat(2 * MAX_ARGUMENT);
+        assert_eq!(for_shell("/usr/bin/fish", &long), ["/usr/bin/fish", "-c", &long]);
     }
 
     #[test]

@@ -124,6 +124,7 @@ async fn over(mut attached: Attached, start: &Start) -> Result<Over, ApiError> {
 
 /// The same in LangSmith's words.
 pub(super) async fn execute(
+    State(app): State<App>,
     access: Access,
     Body(asked): Body<Execute>,
 ) -> Result<Json<Executed>, ApiError> {
@@ -132,8 +133,8 @@ pub(super) async fn execute(
     let spec = ExecSpec { input: Input::Closed, on_full: OnFull::Drop, ..spec };
     let mut attached = begin(&access, exec, spec).await?;
     let (end, _) = ended(&mut attached).await?;
-    let exit_code = match to_wire::told(&end) {
-        Told::Code { code, .. } => code,
+    let (exit_code, not_started) = match to_wire::told(&end) {
+        Told::Code { code, message, .. } => (code, message),
         Told::Error { kind: "CommandTimeout", message } => {
             return Err(ApiError::new(ErrorCode::Timeout, message).with_kind("CommandTimeout"));
         }
@@ -141,17 +142,37 @@ pub(super) async fn execute(
             return Err(ApiError::new(ErrorCode::Conflict, message).with_kind(kind));
         }
     };
-    let stdout = read(&attached, Stream::Stdout, MOST).await?;
-    let stderr = read(&attached, Stream::Stderr, MOST).await?;
+    let most = app.settings.execute_output.as_bytes();
+    let stdout = read(&attached, Stream::Stdout, most).await?;
+    let mut stderr = read(&attached, Stream::Stderr, most).await?;
+    let is_truncated = stdout.omitted > 0 || stderr.omitted > 0;
+    stderr.bytes.extend(omission(stdout.omitted, stderr.omitted));
+    if let Some(message) = not_started {
+        stderr.bytes = format!("{message}\n").into_bytes();
+    }
     let base64 = |kept: &Kept| kept.encoding().map(|_| BASE64.encode(&kept.bytes));
     Ok(Json(Executed {
         exit_code,
-        truncated: stdout.omitted > 0 || stderr.omitted > 0,
+        truncated: is_truncated,
         stdout_b64: base64(&stdout),
         stderr_b64: base64(&stderr),
         stdout: String::from_utf8_lossy(&stdout.bytes).into_owned(),
         stderr: String::from_utf8_lossy(&stderr.bytes).into_owned(),
     }))
+}
+
+/// Returns the line that says what is missing, for clients that do not look for it anywhere else.
+fn omission(stdout: u64, stderr: u64) -> Vec<u8> {
+    let missing: Vec<String> = [(stdout, "stdout"), (stderr, "stderr")]
+        .into_iter()
+        .filter(|(bytes, _)| *bytes > 0)
+        .map(|(bytes, stream)| format!("{bytes} bytes of {stream}"))
+        .collect();
+    match missing.as_slice() {
+        [] => Vec::new(),
+        some => format!("\n[ringfence: output truncated, {} omitted]\n", some.join(" and "))
+            .into_bytes(),
+    }
 }
 
 /// Shows how a command stands.

@@ -26,7 +26,7 @@ pub(in crate::dataplane) fn exit(end: &ExecEnd, usage: Option<attach::Usage>) ->
         ExecEnd::Exited(execution::Exit::Signal(number)) => {
             Exit { signal: Some(signal(*number)), ..told("signaled", None) }
         }
-        ExecEnd::ExitedCut { exit: how, lost } => Exit {
+        ExecEnd::ExitedCut { exit: how, lost, .. } => Exit {
             message: Some(format!("{lost} bytes of its output could not be kept")),
             ..exit(&ExecEnd::Exited(*how), usage)
         },
@@ -34,7 +34,9 @@ pub(in crate::dataplane) fn exit(end: &ExecEnd, usage: Option<attach::Usage>) ->
         ExecEnd::TimedOut { .. } => {
             told("timed_out", Some("it was killed at the end of its time".to_owned()))
         }
-        ExecEnd::NotStarted { message } => told("not_started", Some(message.clone())),
+        ExecEnd::NotStarted { message, exit_code } => {
+            Exit { exit_code: *exit_code, ..told("not_started", Some(message.clone())) }
+        }
         ExecEnd::Lost(loss) => told("lost", Some(lost(*loss).to_owned())),
     }
 }
@@ -45,7 +47,7 @@ fn lost(loss: Loss) -> &'static str {
         Loss::SandboxStopped => "the sandbox was stopped",
         Loss::SandboxDeleted => "the sandbox was deleted",
         Loss::SupervisorLost => "the supervisor of the sandbox was lost",
-        Loss::HostRebooted => "the machine was started anew",
+        Loss::HostRebooted => "the machine was restarted",
     }
 }
 
@@ -58,17 +60,26 @@ fn usage(usage: attach::Usage) -> Usage {
 
 /// What LangSmith's clients are told of an end: a code, or an error of this type.
 pub(in crate::dataplane) enum Told {
-    Code { code: i32, signal: Option<String> },
-    Error { kind: &'static str, message: String },
+    Code {
+        code: i32,
+        signal: Option<String>,
+        /// What a shell would have written to stderr, of a command that could not be started.
+        message: Option<String>,
+    },
+    Error {
+        kind: &'static str,
+        message: String,
+    },
 }
 
 /// Says how a command ended as a shell would, which has a number for every end that it knows.
 pub(in crate::dataplane) fn told(end: &ExecEnd) -> Told {
     match end {
         ExecEnd::Exited(how) | ExecEnd::ExitedCut { exit: how, .. } => match how {
-            execution::Exit::Code(code) => Told::Code { code: *code, signal: None },
+            execution::Exit::Code(code) => Told::Code { code: *code, signal: None, message: None },
             execution::Exit::Signal(number) => {
-                Told::Code { code: 128_i32.saturating_add(*number), signal: Some(signal(*number)) }
+                let signal = Some(signal(*number));
+                Told::Code { code: 128_i32.saturating_add(*number), signal, message: None }
             }
         },
         ExecEnd::TimedOut { .. } => Told::Error {
@@ -78,7 +89,10 @@ pub(in crate::dataplane) fn told(end: &ExecEnd) -> Told {
         ExecEnd::Cancelled => {
             Told::Error { kind: "CommandError", message: "the command was cancelled".to_owned() }
         }
-        ExecEnd::NotStarted { message } => Told::Error {
+        ExecEnd::NotStarted { message, exit_code: Some(code) } => {
+            Told::Code { code: *code, signal: None, message: Some(message.clone()) }
+        }
+        ExecEnd::NotStarted { message, exit_code: None } => Told::Error {
             kind: "CommandError",
             message: format!("the command could not be started: {message}"),
         },

@@ -26,9 +26,10 @@ use engine::sandboxes::files::{FileError, OpenFile, Place};
 use futures_util::stream;
 
 use super::{
+    Operation,
     conditional::{self, Answer},
     errors::reading,
-    files, parameters, place,
+    operate, parameters, place,
 };
 use crate::{dataplane::access::Access, http::problem::ApiError};
 
@@ -91,7 +92,23 @@ async fn send(
     method: &Method,
     headers: &HeaderMap,
 ) -> Result<Response, ApiError> {
-    let file = files(access).await?.open(place).await.map_err(reading)?;
+    let operation = match *method {
+        Method::HEAD => Operation::list("stat", place),
+        _ => Operation::read("read", place),
+    };
+    operate(access, operation, |files| async move {
+        let file = files.open(place).await.map_err(reading)?;
+        answer(file, place, method, headers)
+    })
+    .await
+}
+
+fn answer(
+    file: OpenFile,
+    place: &Place,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Response, ApiError> {
     let stat = file.stat();
     let size = stat.size;
     let (status, part) = match conditional::answer(headers, stat)? {

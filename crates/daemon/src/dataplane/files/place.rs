@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use api::errors::ErrorCode;
 use axum::http::Uri;
-use engine::sandboxes::files::{HOME, Place};
+use engine::sandboxes::files::Place;
 use model::path::{CleanPath, PathError};
 
 use crate::{dataplane::access::Access, http::problem::ApiError};
@@ -26,7 +26,7 @@ pub(super) fn of_url(access: &Access, uri: &Uri) -> Result<Place, ApiError> {
 
 /// Reads the path of a parameter or a message. One that is relative is from the user's home.
 pub(super) fn of_text(access: &Access, text: &[u8]) -> Result<Place, ApiError> {
-    reachable(access, read(text, HOME)?)
+    reachable(access, read(text, access.sandboxes().home(access.sandbox()))?)
 }
 
 fn read(text: &[u8], base: &str) -> Result<CleanPath, ApiError> {

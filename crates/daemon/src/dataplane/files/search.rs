@@ -5,7 +5,7 @@ use axum::Json;
 use engine::sandboxes::files::{Entry, Line, Place};
 use model::file::FileKind;
 
-use super::{errors::reading, files, place, shown};
+use super::{Operation, errors::reading, operate, place, shown};
 use crate::{
     dataplane::access::Access,
     http::problem::{ApiError, Body},
@@ -20,7 +20,11 @@ pub(crate) async fn glob(
 ) -> Result<Json<GlobMatches>, ApiError> {
     let (place, pattern) = glob_place(&access, asked.path.as_deref(), &asked.pattern)?;
     let limit = asked.limit.unwrap_or(FOUND);
-    let found = files(&access).await?.glob(&place, vec![pattern], limit).await.map_err(reading)?;
+    let found = operate(&access, Operation::list("glob", &place), |files| {
+        let place = &place;
+        async move { files.glob(place, vec![pattern], limit).await.map_err(reading) }
+    })
+    .await?;
     let shown = |entry: &Entry| {
         let path = shown::whole(&place, &entry.path);
         GlobMatch {
@@ -42,8 +46,11 @@ pub(crate) async fn grep(
     let place = place::of_text(&access, asked.path.as_deref().unwrap_or(".").as_bytes())?;
     let patterns = asked.glob.map(String::into_bytes).into_iter().collect();
     let (text, limit) = (asked.pattern.into_bytes(), asked.limit.unwrap_or(FOUND));
-    let found = files(&access).await?.grep(&place, text, patterns, limit).await;
-    let found = found.map_err(reading)?;
+    let found = operate(&access, Operation::read("grep", &place), |files| {
+        let place = &place;
+        async move { files.grep(place, text, patterns, limit).await.map_err(reading) }
+    })
+    .await?;
     let shown = |line: &Line| GrepMatch {
         path: shown::text(&shown::whole(&place, &line.path)),
         line: line.number,

@@ -14,9 +14,9 @@ use engine::sandboxes::files::{Depth, Links, Onto, Parents, Place};
 use model::file::{Condition, FileStat, Occurrences};
 
 use super::{
-    conditional,
+    Operation, conditional,
     errors::{reading, writing},
-    files, note, parameters, place, shown,
+    operate, parameters, place, shown,
 };
 use crate::{
     dataplane::access::Access,
@@ -55,7 +55,10 @@ async fn page(
         ApiError::new(ErrorCode::InvalidRequest, "the cursor is none that a list has given")
     })?;
     let limit = limit.unwrap_or(PAGE);
-    let page = files(access).await?.list(place, cursor, limit).await.map_err(reading)?;
+    let page = operate(access, Operation::list("list", place), |files| async move {
+        files.list(place, cursor, limit).await.map_err(reading)
+    })
+    .await?;
     let entries = page.entries.iter().map(|entry| {
         shown::file(&shown::whole(place, &entry.path), entry.kind, entry.stat.as_ref())
     });
@@ -67,7 +70,11 @@ pub(super) async fn stat(access: Access, uri: Uri) -> Result<Response, ApiError>
     let parameters = parameters(&uri, &["path", "follow"])?;
     let place = parameters.place(&access)?;
     let links = if parameters.flag("follow", true)? { Links::Follow } else { Links::Keep };
-    let stat = files(&access).await?.stat(&place, links).await.map_err(reading)?;
+    let stat = operate(&access, Operation::list("stat", &place), |files| {
+        let place = &place;
+        async move { files.stat(place, links).await.map_err(reading) }
+    })
+    .await?;
     Ok(answer(StatusCode::OK, &place, &stat))
 }
 
@@ -78,9 +85,11 @@ pub(super) async fn make_directory(
     let place = place::of_text(&access, asked.path.as_bytes())?;
     let mode = asked.mode.as_deref().map(place::mode).transpose()?;
     let parents = if asked.parents { Parents::Make } else { Parents::Need };
-    let made = files(&access).await?.make_directory(&place, parents, mode).await;
-    let stat = made.map_err(writing)?;
-    note(&access, "directory made");
+    let stat = operate(&access, Operation::write("directory made", &place), |files| {
+        let place = &place;
+        async move { files.make_directory(place, parents, mode).await.map_err(writing) }
+    })
+    .await?;
     Ok(answer(StatusCode::CREATED, &place, &stat))
 }
 
@@ -93,9 +102,11 @@ pub(super) async fn rename(
     let to = place::of_text(&access, asked.to.as_bytes())?;
     let condition = conditional::condition(&headers)?;
     let onto = if asked.overwrite { Onto::File } else { Onto::Nothing };
-    let moved = files(&access).await?.rename(&from, &to, &condition, onto).await;
-    let stat = moved.map_err(writing)?;
-    note(&access, "moved");
+    let stat = operate(&access, Operation::rename(&from, &to), |files| {
+        let (from, to, condition) = (&from, &to, &condition);
+        async move { files.rename(from, to, condition, onto).await.map_err(writing) }
+    })
+    .await?;
     Ok(answer(StatusCode::OK, &to, &stat))
 }
 
@@ -118,9 +129,11 @@ pub(crate) async fn edit_at(
     let place = place::of_text(access, asked.path.as_bytes())?;
     let which = if asked.replace_all { Occurrences::All } else { Occurrences::One };
     let texts = [asked.old_string.as_bytes(), asked.new_string.as_bytes()];
-    let edited = files(access).await?.edit(&place, texts, which, condition).await;
-    let (stat, occurrences) = edited.map_err(writing)?;
-    note(access, "edited");
+    let edited = operate(access, Operation::write("edited", &place), |files| {
+        let place = &place;
+        async move { files.edit(place, texts, which, condition).await.map_err(writing) }
+    });
+    let (stat, occurrences) = edited.await?;
     Ok((EditedFile { file: show(&place, &stat), occurrences }, stat))
 }
 
@@ -133,9 +146,11 @@ pub(super) async fn remove(
     let place = place::of_url(&access, &uri)?;
     let condition = conditional::condition(&headers)?;
     let depth = if parameters.flag("recursive", false)? { Depth::All } else { Depth::One };
-    let removed = files(&access).await?.remove(&place, depth, &condition).await;
-    removed.map_err(writing)?;
-    note(&access, "removed");
+    operate(&access, Operation::write("removed", &place), |files| {
+        let (place, condition) = (&place, &condition);
+        async move { files.remove(place, depth, condition).await.map_err(writing) }
+    })
+    .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

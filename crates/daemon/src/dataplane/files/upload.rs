@@ -18,11 +18,10 @@ use futures_util::{StreamExt as _, future::join};
 use tokio::time::timeout;
 
 use super::{
-    conditional,
+    Operation, conditional,
     errors::writing,
-    files,
     multipart::{self, Multipart},
-    note, parameters, place, shown,
+    operate, parameters, place, shown,
 };
 use crate::{
     dataplane::access::Access,
@@ -79,12 +78,13 @@ async fn take(
     if length.is_some_and(|length: u64| length > MAX_FILE + multipart::MOST_AROUND) {
         return Err(writing(FileError::TooLarge { most: MAX_FILE }));
     }
-    let begun = files(access).await?.write(place, &condition, parents).await;
-    let mut file = begun.map_err(writing)?;
-    let is_new = file.before().is_none();
-    fill(&mut file, &mut source).await?;
-    let stat = file.commit(mode).await.map_err(writing)?;
-    note(access, "written");
+    let (is_new, stat) = operate(access, Operation::write("written", place), |files| async move {
+        let mut file = files.write(place, &condition, parents).await.map_err(writing)?;
+        let is_new = file.before().is_none();
+        fill(&mut file, &mut source).await?;
+        Ok((is_new, file.commit(mode).await.map_err(writing)?))
+    })
+    .await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let shown = shown::file(place.path().as_bytes(), stat.kind, Some(&stat));
     Ok((status, [(ETAG, conditional::etag(&stat))], Json(shown)).into_response())

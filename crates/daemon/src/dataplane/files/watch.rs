@@ -16,7 +16,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use model::file::FileEvent;
 use tokio::select;
 
-use super::{errors::reading, files, parameters, shown};
+use super::{Operation, errors::reading, operate, parameters, shown};
 use crate::{
     dataplane::{access::Access, ending::TellsItsEnd},
     http::problem::ApiError,
@@ -35,7 +35,11 @@ pub(super) async fn watch(
     let place = parameters.place(&access)?;
     let breadth = if parameters.flag("recursive", false)? { Breadth::All } else { Breadth::One };
     let comes_back = headers.contains_key("last-event-id") || parameters.bytes("cursor").is_some();
-    let watching = files(&access).await?.watch(&place, breadth).await.map_err(reading)?;
+    let watching = operate(&access, Operation::list("watch", &place), |files| {
+        let place = &place;
+        async move { files.watch(place, breadth).await.map_err(reading) }
+    })
+    .await?;
     let mut first = vec![WatchEvent::Watching { path: shown::text(place.path().as_bytes()) }];
     if comes_back {
         let reason = "what happened before this stream began is not known".to_owned();

@@ -1,12 +1,13 @@
 //! Files in one piece, for those who read and write text rather than streams.
 
 use api::{errors::ErrorCode, files::FileShown};
-use engine::sandboxes::files::{OpenFile, Parents};
+use engine::sandboxes::files::{Files, OpenFile, Parents, Place};
 use model::file::Condition;
 
 use super::{
+    Operation,
     errors::{reading, writing},
-    files, note, place, shown,
+    operate, place, shown,
 };
 use crate::{dataplane::access::Access, http::problem::ApiError};
 
@@ -40,7 +41,11 @@ pub(crate) struct Lines {
 /// Reads lines of a file as they are, with their ends.
 pub(crate) async fn read(access: &Access, path: &str, range: Range) -> Result<Lines, ApiError> {
     let place = place::of_text(access, path.as_bytes())?;
-    let file = files(access).await?.open(&place).await.map_err(reading)?;
+    operate(access, Operation::read("read", &place), |files| lines(files, &place, range)).await
+}
+
+async fn lines(files: Files, place: &Place, range: Range) -> Result<Lines, ApiError> {
+    let file = files.open(place).await.map_err(reading)?;
     let shown = shown::file(place.path().as_bytes(), file.stat().kind, Some(file.stat()));
     let mut taken = Taken::new(range);
     let mut at = 0;
@@ -118,11 +123,15 @@ pub(crate) async fn write(
     condition: &Condition,
 ) -> Result<FileShown, ApiError> {
     let place = place::of_text(access, path.as_bytes())?;
-    let begun = files(access).await?.write(&place, condition, Parents::Make).await;
-    let mut file = begun.map_err(writing)?;
-    file.write(bytes).await.map_err(writing)?;
-    let stat = file.commit(None).await.map_err(writing)?;
-    note(access, "written");
+    let stat = operate(access, Operation::write("written", &place), |files| {
+        let place = &place;
+        async move {
+            let mut file = files.write(place, condition, Parents::Make).await.map_err(writing)?;
+            file.write(bytes).await.map_err(writing)?;
+            file.commit(None).await.map_err(writing)
+        }
+    })
+    .await?;
     Ok(shown::file(place.path().as_bytes(), stat.kind, Some(&stat)))
 }
 

@@ -2,6 +2,8 @@
 
 use axum::http::HeaderValue;
 
+use crate::tokens::issued::holds_credential;
+
 /// The name of our cookie over plain HTTP.
 pub(crate) const PLAIN: &str = "ringfence_preview";
 /// Its name over TLS: a browser takes a cookie of such a name from the host itself alone.
@@ -22,7 +24,10 @@ pub(super) fn without_ours(value: &HeaderValue) -> Option<HeaderValue> {
     let kept: Vec<&str> = text
         .split(';')
         .map(str::trim)
-        .filter(|pair| !pair.is_empty() && !is_ours(pair.split('=').next().unwrap_or_default()))
+        .filter(|pair| {
+            let name = pair.split('=').next().unwrap_or_default();
+            !pair.is_empty() && !is_ours(name) && !holds_credential(pair)
+        })
         .collect();
     HeaderValue::from_str(&kept.join("; ")).ok().filter(|value| !value.is_empty())
 }

@@ -1,7 +1,7 @@
 //! Which headers go from a client to a server in a sandbox, and which come back.
 //!
 //! Inwards everything passes but what belongs to the connection, to us, or could pretend to be from
-//! us. Outwards it depends on whose origin shows the answer: on the API's only what can do nothing
+//! us. No credential that we issued passes, whichever header carries it. Outwards it depends on whose origin shows the answer: on the API's only what can do nothing
 //! there passes, on an origin that is the sandbox's own everything that stays within it.
 
 use std::net::IpAddr;
@@ -19,6 +19,7 @@ use axum::http::{
 };
 
 use super::{cookies, location::Places};
+use crate::tokens::issued::holds_credential;
 
 /// On whose origin the answers of a sandbox are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +146,8 @@ pub(super) fn inwards(
             || OF_THE_CONNECTION.contains(name)
             || NEVER_INWARDS.contains(name)
             || named.contains(&name.as_str().to_owned())
-            || CREDENTIALS.contains(name) && (ground == Ground::Api || is_our_key(value))
+            || CREDENTIALS.contains(name) && ground == Ground::Api
+            || *name != COOKIE && holds_credential(&String::from_utf8_lossy(value.as_bytes()))
         {
             continue;
         }
@@ -164,12 +166,6 @@ pub(super) fn inwards(
     told.insert(HOST, places.inside_host());
     tell_of(asker, places, &mut told);
     told
-}
-
-/// Tells whether somebody sent an API key where it is of no use: nobody there is to have it.
-fn is_our_key(value: &HeaderValue) -> bool {
-    let text = value.to_str().unwrap_or_default();
-    text.split(' ').any(|part| part.starts_with("rf_"))
 }
 
 fn tell_of(asker: &Asker, places: &Places, told: &mut HeaderMap) {
@@ -241,6 +237,8 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+
+    use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
     use super::*;
 
@@ -328,6 +326,41 @@ mod tests {
         assert_eq!(told[ORIGIN], "http://localhost:8000");
         assert_eq!(told[AUTHORIZATION], "Basic app");
         assert!(!told.contains_key("x-api-key"));
+    }
+
+    #[test]
+    fn no_credential_that_we_issued_reaches_a_sandbox_in_any_header() {
+        let sandbox = model::ids::SandboxId::from_random([1; 16]);
+        let claims = format!(r#"{{"alg":"HS256","typ":"JWT","kid":"{sandbox}.1"}}"#);
+        let token = format!("{}.e30.c2ln", URL_SAFE_NO_PAD.encode(claims));
+        let theirs = "Bearer eyJhbGciOiJIUzI1NiJ9.e30.c2ln";
+        for ours in
+            [token.as_str(), "rfo_0123456789abcdef", "rf_0123456789abcdef", "rfp1.9.key_1.x"]
+        {
+            let mut sent = headers(&[("x-app", "yes")]);
+            for (name, value) in [
+                ("authorization", format!("Bearer {ours}")),
+                ("x-api-key", ours.to_owned()),
+                ("x-custom", format!("token={ours}")),
+                ("referer", format!("http://host/?token={ours}")),
+                ("sec-websocket-protocol", format!("bearer, {ours}")),
+                ("cookie", format!("a=1; session={ours}; b=2")),
+            ] {
+                let value = HeaderValue::try_from(value).unwrap();
+                sent.insert(name.parse::<HeaderName>().unwrap(), value);
+            }
+            for ground in [Ground::Api, Ground::Sandbox] {
+                let told = inwards(&sent, &asker(Page::Other), &places(), ground);
+                assert!(listed(&told).iter().all(|line| !line.contains(ours)), "{told:?}");
+                assert_eq!(told["x-app"], "yes");
+            }
+            let told = inwards(&sent, &asker(Page::Other), &places(), Ground::Sandbox);
+            assert_eq!(told[COOKIE], "a=1; b=2");
+            // The application's own credentials pass on its own origin.
+            sent.insert(AUTHORIZATION, HeaderValue::from_static(theirs));
+            let told = inwards(&sent, &asker(Page::Other), &places(), Ground::Sandbox);
+            assert_eq!(told[AUTHORIZATION], theirs);
+        }
     }
 
     const ANSWERED: [(&str, &str); 24] = [

@@ -29,7 +29,7 @@ use super::{
     tickets::Ticket,
 };
 use crate::{
-    auth::Caller,
+    auth::{Caller, too_fast},
     clock,
     http::{App, hosts, problem::ApiError},
     serve::{Peer, Phase, Place},
@@ -84,6 +84,7 @@ async fn answer(
         let message = "this preview has ended or was not opened here; ask for a new link";
         ApiError::new(ErrorCode::Unauthenticated, message)
     })?;
+    app.keyring.count_for(&caller.key_id().0).map_err(too_fast)?;
     let page = page(request.method(), request.headers())?;
     let host = request.headers().get(HOST).cloned();
     let peer = request.extensions().get::<Peer>().map(|peer| peer.address);

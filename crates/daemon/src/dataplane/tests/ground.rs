@@ -143,6 +143,7 @@ impl Ground {
             screens: data.path().join("screens"),
             key: Key([7; 32]),
             defaults: Defaults::default(),
+            resources: engine::machine_size::of(data.path()).policy(),
             prepared: 0,
             docker: None,
         };

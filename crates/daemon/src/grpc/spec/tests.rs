@@ -117,6 +117,7 @@ fn what_is_asked_for_is_converted() {
                 millicores: Some(250),
                 memory: Some(ByteSize::mib(64)),
                 disk: Some(ByteSize::mib(1024)),
+                processes: None,
             },
             healthcheck: Some(Healthcheck {
                 test: words(&["CMD", "ping"]),
@@ -132,6 +133,7 @@ fn what_is_asked_for_is_converted() {
             millicores: Some(1500),
             memory: Some(ByteSize::mib(512)),
             disk: Some(ByteSize::mib(4096)),
+            processes: None,
         },
         idle: Some(Idle { after: Duration::from_secs(90), then: Suspend::Stop }),
         ..SandboxSpec::default()

@@ -1,11 +1,11 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     event::Sequence,
     exec::ExecLife,
     ids::SandboxId,
     image::UsedImages,
-    life::Life,
+    life::{Life, SuspendReason},
     spec::{ExecSpec, SandboxSpec},
     units::ByteSize,
 };
@@ -22,6 +22,7 @@ fn life(phase: Phase) -> Life {
         last_used_at: Timestamp::from_millis(3000),
         running: BTreeMap::new(),
         shells: BTreeMap::new(),
+        with_timeout: BTreeSet::new(),
         suspended_for: None,
         failure: None,
         end: None,
@@ -80,8 +81,7 @@ fn line(event: &v1::SandboxEvent) -> String {
 #[test]
 fn every_event_is_told_with_its_type_state_and_details() {
     use Phase::{
-        Active, Deleting, Failed, Frozen, Idle, Provisioning, Resuming, Stopped, Stopping,
-        Terminated,
+        Active, Deleting, Failed, Frozen, Provisioning, Resuming, Stopped, Stopping, Terminated,
     };
     let ended = |end: ExecEnd| EventKind::ExecEnded { exec: exec_id(), end };
     let name = || "db".to_owned();
@@ -120,12 +120,6 @@ fn every_event_is_told_with_its_type_state_and_details() {
             Terminated,
             "SANDBOX_DELETED SANDBOX_STATE_DELETED phase(|||cleanup_ttl)",
         ),
-        (EventKind::BecameIdle, Idle, "EVENT_TYPE_UNSPECIFIED SANDBOX_STATE_READY phase(idle|||)"),
-        (
-            EventKind::BecameActive,
-            Active,
-            "EVENT_TYPE_UNSPECIFIED SANDBOX_STATE_READY phase(active|||)",
-        ),
         (
             EventKind::Frozen(SuspendReason::Idle),
             Frozen,
@@ -138,7 +132,7 @@ fn every_event_is_told_with_its_type_state_and_details() {
             "EVENT_TYPE_UNSPECIFIED SANDBOX_STATE_READY phase(ends_soon|||hard_ttl in 60 s)",
         ),
         (
-            EventKind::ExecStarted { exec: exec_id(), shell: None },
+            EventKind::ExecStarted { exec: exec_id(), shell: None, has_timeout: false },
             Active,
             "EXEC_STARTED SANDBOX_STATE_READY exec(exec-1|0|EXEC_STATE_RUNNING||)",
         ),
@@ -148,7 +142,7 @@ fn every_event_is_told_with_its_type_state_and_details() {
             "EXEC_FINISHED SANDBOX_STATE_READY exec(exec-1|0|EXEC_STATE_FINISHED||)",
         ),
         (
-            ended(ExecEnd::ExitedCut { exit: Exit::Code(0), lost: 5 }),
+            ended(ExecEnd::ExitedCut { exit: Exit::Code(0), lost: 5, lost_stderr: 2 }),
             Active,
             "EXEC_FINISHED SANDBOX_STATE_READY exec(exec-1|0|EXEC_STATE_FINISHED|OUTPUT_LOST|\
              5 bytes of its output could not be kept: the disk was full or broken)",
@@ -171,16 +165,16 @@ fn every_event_is_told_with_its_type_state_and_details() {
             "EXEC_CANCELLED SANDBOX_STATE_READY exec(exec-1|0|EXEC_STATE_CANCELLED||)",
         ),
         (
-            ended(ExecEnd::NotStarted { message: "no file".into() }),
+            ended(ExecEnd::NotStarted { message: "no file".into(), exit_code: Some(127) }),
             Active,
-            "EXEC_FAILED SANDBOX_STATE_READY exec(exec-1|0|EXEC_STATE_FAILED|EXEC_RUN_FAILED|\
+            "EXEC_FAILED SANDBOX_STATE_READY exec(exec-1|127|EXEC_STATE_FAILED|EXEC_RUN_FAILED|\
              the command could not be started: no file)",
         ),
         (
             ended(ExecEnd::Lost(Loss::HostRebooted)),
             Failed,
             "EXEC_FAILED SANDBOX_STATE_FAILED exec(exec-1|0|EXEC_STATE_FAILED|HOST_REBOOTED|\
-             how the command ended cannot be known: the machine was started anew)",
+             how the command ended cannot be known: the machine was restarted)",
         ),
         (
             EventKind::CompanionReady { name: name() },
@@ -213,8 +207,7 @@ fn an_event_has_its_id_sequence_and_time() {
 fn every_phase_has_its_state() {
     let states = Phase::ALL.map(|phase| state(phase).as_str_name());
     let expected = [
-        "PENDING", "READY", "READY", "READY", "READY", "STOPPED", "PENDING", "FAILED", "DELETING",
-        "DELETED",
+        "PENDING", "READY", "READY", "READY", "STOPPED", "PENDING", "FAILED", "DELETING", "DELETED",
     ];
     assert_eq!(states, expected.map(|name| format!("SANDBOX_STATE_{name}")));
 }
@@ -222,7 +215,7 @@ fn every_phase_has_its_state() {
 #[test]
 fn a_handle_shows_the_callers_name_and_an_error_only_while_failed() {
     let mut broken = sandbox(Some("my-box"), Phase::Failed);
-    broken.life.failure = Some(failure(FailureCause::CreateInterrupted));
+    broken.life.failure = Some(failure(FailureCause::ResumeFailed));
     let shown = handle(&broken);
     let expected = v1::SandboxHandle {
         sandbox_id: "my-box".into(),
@@ -232,7 +225,7 @@ fn a_handle_shows_the_callers_name_and_an_error_only_while_failed() {
         labels: BTreeMap::new(),
         created_at: Some(prost_types::Timestamp { seconds: 1, nanos: 500_000_000 }),
         image: "host".into(),
-        error_code: "INTERRUPTED_PENDING".into(),
+        error_code: "SANDBOX_RESUME_FAILED".into(),
         error_message: "it broke".into(),
         state_changed_at: Some(prost_types::Timestamp { seconds: 2, nanos: 500_000_000 }),
     };
@@ -249,29 +242,19 @@ fn every_failure_has_a_code_of_the_contract() {
     let codes = [
         FailureCause::CreateFailed,
         FailureCause::ImageFailed,
-        FailureCause::CreateInterrupted,
         FailureCause::ResumeFailed,
-        FailureCause::ResumeInterrupted,
-        FailureCause::StopFailed,
         FailureCause::MainProcessCrashed,
-        FailureCause::OutOfMemory,
-        FailureCause::SandboxLost,
         FailureCause::SupervisorLost,
         FailureCause::HostRebooted,
-        FailureCause::NodeLost,
+        FailureCause::ProviderLost,
         FailureCause::DiskFull,
     ]
     .map(failure_code);
     let expected = [
         "SANDBOX_CREATE_FAILED",
         "SANDBOX_CREATE_FAILED",
-        "INTERRUPTED_PENDING",
         "SANDBOX_RESUME_FAILED",
-        "INTERRUPTED_PENDING",
-        "SANDBOX_STOP_FAILED",
         "CONTAINER_CRASHLOOP",
-        "CONTAINER_OOM",
-        "CONTAINER_NOT_RUNNING",
         "CONTAINER_NOT_RUNNING",
         "CONTAINER_NOT_RUNNING",
         "CONTAINER_NOT_RUNNING",
@@ -335,7 +318,11 @@ fn a_companion_is_shown_as_it_was_asked_for() {
     let own = Companion {
         name: "db".into(),
         image: "postgres".into(),
-        resources: Resources { millicores: Some(1500), memory: Some(ByteSize::mib(1)), disk: None },
+        resources: Resources {
+            millicores: Some(1500),
+            memory: Some(ByteSize::mib(1)),
+            ..Resources::default()
+        },
         ..Companion::default()
     };
     let shown = companion(&own);

@@ -144,7 +144,8 @@ fn mistakes_are_refused_with_their_place() {
         ("image: [a", "config_yaml: "),
         ("- a\n- b", "config_yaml: "),
         ("text", "config_yaml: "),
-        ("image: a\n---\nimage: b", "config_yaml: "),
+        ("image: a\n---\nimage: b", "config_yaml: must be one document"),
+        ("image: a\n---\nimage: b\n---\nimage: c", "config_yaml: must be one document"),
         ("image: *missing", "config_yaml: "),
     ];
     for (text, expected) in rows {

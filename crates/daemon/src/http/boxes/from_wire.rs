@@ -78,6 +78,7 @@ pub(super) fn spec(asked: &CreateBox, by: String) -> Result<SandboxSpec, ApiErro
             millicores: millicores(asked)?,
             memory: size("mem_bytes", asked.mem_bytes)?,
             disk: size("fs_capacity_bytes", asked.fs_capacity_bytes)?,
+            processes: None,
         },
         idle: match idle {
             IdleRule::Never => None,
@@ -115,12 +116,23 @@ fn refuse_what_cannot_be_had(asked: &CreateBox) -> Result<(), ApiError> {
     }
 }
 
-/// Tells whether something is asked for that is not empty.
+/// Tells whether something is asked for that is not empty, at any depth: `{"rules": []}` asks for nothing.
+/// What is no object is not empty, but wrong.
 fn asks(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => false,
-        Some(Value::Object(fields)) => !fields.is_empty(),
+        Some(Value::Object(fields)) => !fields.values().all(is_empty),
         Some(_) => true,
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.values().all(is_empty),
+        Value::Array(items) => items.iter().all(is_empty),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
@@ -222,5 +234,24 @@ pub(super) fn within(asked: Option<f64>, usual: Duration) -> Result<Duration, Ap
         None => Ok(usual),
         Some(seconds) => Duration::try_from_secs_f64(seconds)
             .map_err(|_not_a_time| wrong("timeout", "must be a number of seconds")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_not_empty_is_asked_for() {
+        for empty in [json!(null), json!({}), json!({"rules": []}), json!({"a": {"b": [{}, ""]}})] {
+            assert!(!asks(Some(&empty)), "{empty}");
+        }
+        for full in
+            [json!({"rules": [1]}), json!([]), json!(""), json!(false), json!({"a": {"b": 0}})]
+        {
+            assert!(asks(Some(&full)), "{full}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use api::{
     errors::ErrorCode,
 };
 use axum::{Json, extract::State, http::HeaderValue};
-use engine::sandboxes::files::HOME;
+use engine::sandboxes::files::home;
 use model::{
     audit::{Action, Entry, Grant},
     capability::Capability,
@@ -108,8 +108,9 @@ async fn download(
     Body(asked): Body<CreateDownloadUrl>,
 ) -> Result<Json<DownloadUrl>, ApiError> {
     let mine = Mine::of(&app, &caller)?;
-    let (sandbox, tokens) = (mine.find(&name).await?.id, tokens(&app)?);
-    let link = link(&asked, &caller)?;
+    let (found, tokens) = (mine.find(&name).await?, tokens(&app)?);
+    let link = link(&asked, home(&found.spec.run), &caller)?;
+    let sandbox = found.id;
     let entry = Entry {
         sandbox: Some(sandbox.to_string()),
         object: Some("a file".to_owned()),
@@ -128,9 +129,9 @@ async fn download(
     }))
 }
 
-fn link(asked: &CreateDownloadUrl, caller: &Caller) -> Result<Download, ApiError> {
+fn link(asked: &CreateDownloadUrl, home: &str, caller: &Caller) -> Result<Download, ApiError> {
     let path = asked.path.as_deref().ok_or_else(|| wrong("path", "it is missing"))?;
-    let clean = CleanPath::read(path.as_bytes(), HOME);
+    let clean = CleanPath::read(path.as_bytes(), home);
     let clean = clean.map_err(|error| wrong("path", &error.to_string()))?;
     let not_text = |_bytes| wrong("path", "it is not text");
     let until = match asked.expires_in_seconds {

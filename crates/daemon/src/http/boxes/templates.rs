@@ -2,7 +2,7 @@
 //! name that is tagged `latest`; there are no volumes and no pools.
 
 use api::{
-    boxes::{CreateTemplate, EmptyList, Template, TemplateList},
+    boxes::{CreateTemplate, PoolList, Template, TemplateList, VolumeList},
     errors::ErrorCode,
 };
 use axum::{Json, extract::State, http::StatusCode};
@@ -41,8 +41,11 @@ pub(super) fn routes(prefix: &str) -> Routes {
         .get(&all, Opens::Key, docs::list(), list)
         .get(&one, Opens::Key, docs::show(), show)
         .delete(&one, Opens::Key, docs::delete(), delete);
-    let routes = nothing(routes, &format!("{prefix}/volumes"), NO_VOLUMES);
-    nothing(routes, &format!("{prefix}/pools"), NO_POOLS)
+    let (volumes, pools) = (format!("{prefix}/volumes"), format!("{prefix}/pools"));
+    let routes = routes
+        .get(&volumes, Opens::Key, docs::volumes(), async |_: Caller| Json(VolumeList::default()))
+        .get(&pools, Opens::Key, docs::pools(), async |_: Caller| Json(PoolList::default()));
+    nothing(nothing(routes, &volumes, NO_VOLUMES), &pools, NO_POOLS)
 }
 
 async fn create(
@@ -83,6 +86,7 @@ fn wish(asked: &CreateTemplate, by: String) -> Result<Wish, ApiError> {
             millicores: asked.cpu.as_ref().map(cpu).transpose()?,
             memory: size("memory", &asked.memory)?,
             disk: size("storage", &asked.storage)?,
+            processes: None,
         },
         run: RunAs::default(),
         env: Variables::default(),
@@ -96,13 +100,13 @@ fn refuse(message: &'static str) -> ApiError {
     ApiError::new(ErrorCode::InvalidRequest, message).with_kind("SandboxConfig")
 }
 
-/// Lists templates, bare: that is what every version of the old clients reads.
+/// Lists templates.
 async fn list(State(app): State<App>, caller: Caller) -> Result<Json<TemplateList>, ApiError> {
     let mine = Mine::of(&app, &caller)?;
     let all = mine.sandboxes.snapshots(&mine.tenant).await?;
     let is_template = |it: &&Tagged| it.tags.contains(&Tag::default());
     let shown = all.iter().filter(is_template).map(to_wire::template);
-    Ok(Json(TemplateList(shown.collect())))
+    Ok(Json(TemplateList { templates: shown.collect() }))
 }
 
 async fn show(
@@ -129,12 +133,11 @@ fn latest(name: &str) -> Result<String, ApiError> {
     Ok(format!("{name}:{}", Tag::default()))
 }
 
-/// Adds the routes of a list that is always empty.
+/// Adds the other routes of a list that is always empty.
 fn nothing(routes: Routes, all: &str, why: &'static str) -> Routes {
     let one = format!("{all}/{{absent}}");
     let refuse = async move |_: Caller| -> Result<(), ApiError> { Err(refuse(why)) };
     routes
-        .get(all, Opens::Key, docs::empty(), async |_: Caller| Json(EmptyList::default()))
         .post(all, Opens::Key, docs::refused(), refuse)
         .get(&one, Opens::Key, docs::missing("Shows what is never there"), missing)
         .delete(&one, Opens::Key, docs::missing("Deletes what is never there"), missing)

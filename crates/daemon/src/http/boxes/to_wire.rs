@@ -8,7 +8,7 @@ use api::{
 };
 use engine::sandboxes::snapshots::Tagged;
 use model::{
-    life::{FailureCause, Phase, Standing},
+    life::{FailureCause, Life, Phase, Standing, SuspendReason},
     listing::Row,
     sandbox::Sandbox,
     snapshot::{Contents, Snapshot, SnapshotState},
@@ -25,7 +25,7 @@ fn time(at: Timestamp) -> String {
 }
 
 /// Shows a sandbox. Whoever sees one that sleeps may use it as if it did not.
-pub(super) fn shown(sandbox: &Sandbox, base: &str, keeps_stopped: Duration) -> SandboxBox {
+pub(super) fn shown(sandbox: &Sandbox, base: &str, keeps_stopped: Option<Duration>) -> SandboxBox {
     let Sandbox { id, spec, life, .. } = sandbox;
     let row = row(sandbox, keeps_stopped);
     let BoxStatus { status, status_message } = status(sandbox);
@@ -44,6 +44,7 @@ pub(super) fn shown(sandbox: &Sandbox, base: &str, keeps_stopped: Duration) -> S
         idle_ttl_seconds: row.idle,
         delete_after_stop_seconds: row.keep_stopped,
         snapshot_id: from,
+        template_name: spec.snapshot_name.clone().unwrap_or_else(|| spec.image.clone()),
         vcpus: spec.resources.millicores.map(|millicores| millicores.div_ceil(1000)),
         cpu_millicores: spec.resources.millicores,
         mem_bytes: spec.resources.memory.map(ByteSize::as_bytes),
@@ -73,12 +74,29 @@ pub(super) fn status(sandbox: &Sandbox) -> BoxStatus {
         Standing::Deleting | Standing::Deleted => "deleting",
         Standing::Failed => "failed",
     };
-    let status_message = sandbox.life.broken_by().map(|failure| failure.message.clone());
-    BoxStatus { status, status_message }
+    BoxStatus { status, status_message: status_message(&sandbox.life) }
+}
+
+/// Returns what broke a sandbox, or what stopped it without a request.
+fn status_message(life: &Life) -> Option<String> {
+    let lost = match life.suspended_for {
+        Some(SuspendReason::HostRebooted) => "the machine was restarted",
+        Some(SuspendReason::SupervisorLost) => "the supervisor of the sandbox was lost",
+        Some(
+            SuspendReason::Requested
+            | SuspendReason::Idle
+            | SuspendReason::Released
+            | SuspendReason::ProviderStopped,
+        )
+        | None => return life.broken_by().map(|failure| failure.message.clone()),
+    };
+    (life.phase == Phase::Stopped)
+        .then(|| format!("{lost}: its files are kept, and using it starts it again"))
+        .or_else(|| life.broken_by().map(|failure| failure.message.clone()))
 }
 
 /// Returns what lists are narrowed and ordered by.
-pub(super) fn row(sandbox: &Sandbox, keeps_stopped: Duration) -> Row<'_> {
+pub(super) fn row(sandbox: &Sandbox, keeps_stopped: Option<Duration>) -> Row<'_> {
     let Sandbox { id, alias, spec, life, .. } = sandbox;
     let status = status(sandbox).status;
     Row {
@@ -91,7 +109,7 @@ pub(super) fn row(sandbox: &Sandbox, keeps_stopped: Duration) -> Row<'_> {
         keep_stopped: match spec.keep_stopped {
             Some(KeepStopped::Forever) => 0,
             Some(KeepStopped::For(kept)) => kept.as_secs(),
-            None => keeps_stopped.as_secs(),
+            None => keeps_stopped.map_or(0, |kept| kept.as_secs()),
         },
         labels: Some(&spec.labels),
         created_by: spec.created_by.as_deref(),
@@ -119,16 +137,11 @@ pub(super) fn phases(status: Option<&str>) -> Phases {
 pub(super) const fn failure(cause: FailureCause) -> &'static str {
     match cause {
         FailureCause::ImageFailed => "ImagePull",
-        FailureCause::MainProcessCrashed | FailureCause::OutOfMemory => "CrashLoop",
+        FailureCause::MainProcessCrashed => "CrashLoop",
         FailureCause::CreateFailed
-        | FailureCause::CreateInterrupted
         | FailureCause::ResumeFailed
-        | FailureCause::ResumeInterrupted
-        | FailureCause::StopFailed
-        | FailureCause::SandboxLost
         | FailureCause::SupervisorLost
         | FailureCause::HostRebooted
-        | FailureCause::NodeLost
         | FailureCause::ProviderLost
         | FailureCause::DiskFull => "SandboxConfig",
     }

@@ -12,6 +12,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 
+use super::results::without_nulls;
 use crate::http::problem::ApiError;
 
 /// A refusal of ours, as JSON-RPC counts errors.
@@ -35,7 +36,7 @@ impl From<Told> for CallToolResult {
     fn from(told: Told) -> Self {
         let content = vec![ContentBlock::text(told.text)];
         let mut result = if told.is_error { Self::error(content) } else { Self::success(content) };
-        result.structured_content = Some(told.values);
+        result.structured_content = Some(without_nulls(told.values));
         result
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Acquire {
     /// A sandbox to take, if it can be had.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sandbox_hint: Option<String>,
-    /// How long a new sandbox is waited for; 10 if nobody says.
+    /// How many seconds to wait for a new sandbox (default 10).
     #[schemars(range(min = 0, max = 60))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) wait_seconds: Option<u64>,
@@ -115,13 +115,13 @@ pub(super) struct RunCode {
     pub(super) stdin: Option<String>,
     /// Environment variables.
     pub(super) env: Option<BTreeMap<String, String>>,
-    /// After this it is killed; 30 if nobody says.
+    /// Timeout in seconds (default 30); the program is killed after it.
     #[schemars(range(min = 1, max = 600))]
     pub(super) timeout_seconds: Option<u64>,
-    /// Memory limit in MiB; 256 if nobody says.
+    /// Memory limit in MiB (default 256).
     #[schemars(range(min = 1))]
     pub(super) memory_mb: Option<u64>,
-    /// How much of each stream is shown; 32768 if nobody says.
+    /// How many bytes of each stream are returned (default 32768); the middle is left out of longer ones.
     #[schemars(range(min = 256, max = 262_144))]
     pub(super) max_output_bytes: Option<u64>,
 }
@@ -131,18 +131,18 @@ pub(super) struct RunCode {
 pub(super) struct Exec {
     /// From `environment_acquire`; not needed with a sandbox token.
     pub(super) session_id: Option<String>,
-    /// A command line for /bin/sh.
+    /// The command line, run by /bin/sh.
     pub(super) command: String,
-    /// An absolute path; /workspace if nobody says.
+    /// Working directory, an absolute path (default /workspace).
     pub(super) cwd: Option<String>,
     /// Environment variables besides the usual ones.
     pub(super) env: Option<BTreeMap<String, String>>,
     /// What it reads from standard input.
     pub(super) stdin: Option<String>,
-    /// After this it is killed, and its output so far is shown; 60 if nobody says.
+    /// Timeout in seconds (default 60); the command is killed after it.
     #[schemars(range(min = 1, max = 600))]
     pub(super) timeout_seconds: Option<u64>,
-    /// How much of each stream is shown; 32768 if nobody says.
+    /// How many bytes of each stream are returned (default 32768); the middle is left out of longer ones.
     #[schemars(range(min = 256, max = 262_144))]
     pub(super) max_output_bytes: Option<u64>,
 }
@@ -152,12 +152,12 @@ pub(super) struct Exec {
 pub(super) struct Read {
     /// From `environment_acquire`; not needed with a sandbox token.
     pub(super) session_id: Option<String>,
-    /// Absolute, or from /workspace.
+    /// Absolute, or relative to /workspace.
     pub(super) path: String,
     /// The first line to show, from 1.
     #[schemars(range(min = 1))]
     pub(super) first_line: Option<u64>,
-    /// How many lines; 2000 if nobody says.
+    /// How many lines to return (default 2000).
     #[schemars(range(min = 1, max = 10_000))]
     pub(super) lines: Option<u64>,
 }
@@ -167,11 +167,11 @@ pub(super) struct Read {
 pub(super) struct Write {
     /// From `environment_acquire`; not needed with a sandbox token.
     pub(super) session_id: Option<String>,
-    /// Absolute, or from /workspace. Directories on the way are made.
+    /// Absolute, or relative to /workspace. Missing directories are created.
     pub(super) path: String,
-    /// All that the file is to hold.
+    /// The whole content of the file.
     pub(super) content: String,
-    /// base64 if content is not the text itself.
+    /// How content is encoded (default text); base64 for binary files.
     pub(super) encoding: Option<Encoding>,
     /// The version that is to be replaced, as read and write tell it; without it, whatever is there.
     pub(super) if_match: Option<String>,
@@ -189,7 +189,7 @@ pub(super) enum Encoding {
 pub(super) struct Edit {
     /// From `environment_acquire`; not needed with a sandbox token.
     pub(super) session_id: Option<String>,
-    /// Absolute, or from /workspace.
+    /// Absolute, or relative to /workspace.
     pub(super) path: String,
     /// The text to replace, exactly as it stands there. It must be there once, unless `replace_all` is true.
     pub(super) old_string: String,
@@ -204,12 +204,12 @@ pub(super) struct Edit {
 pub(super) struct List {
     /// From `environment_acquire`; not needed with a sandbox token.
     pub(super) session_id: Option<String>,
-    /// A directory: absolute, or from /workspace, which it is if nobody says.
+    /// A directory: absolute, or relative to /workspace (default /workspace).
     pub(super) path: Option<String>,
-    /// How many names; 200 if nobody says.
+    /// How many entries to return (default 200).
     #[schemars(range(min = 1, max = 1000))]
     pub(super) limit: Option<u32>,
-    /// Where to go on: `next_cursor` of the answer before.
+    /// Where to continue: `next_cursor` of the previous answer.
     pub(super) cursor: Option<String>,
 }
 
@@ -220,9 +220,9 @@ pub(super) struct Glob {
     pub(super) session_id: Option<String>,
     /// For example **/*.py. There are * ? [ ] {a,b}, and ** for any number of directories.
     pub(super) pattern: String,
-    /// Where to look: absolute, or from /workspace, which it is if nobody says.
+    /// Directory to search: absolute, or relative to /workspace (default /workspace).
     pub(super) path: Option<String>,
-    /// How many paths; 200 if nobody says.
+    /// How many paths to return (default 200).
     #[schemars(range(min = 1, max = 1000))]
     pub(super) limit: Option<u32>,
 }
@@ -232,13 +232,13 @@ pub(super) struct Glob {
 pub(super) struct Grep {
     /// From `environment_acquire`; not needed with a sandbox token.
     pub(super) session_id: Option<String>,
-    /// A text that lines have in them, and no regular expression.
+    /// The literal text to find; not a regular expression.
     pub(super) pattern: String,
-    /// Where to look: absolute, or from /workspace, which it is if nobody says.
+    /// Directory to search: absolute, or relative to /workspace (default /workspace).
     pub(super) path: Option<String>,
-    /// Which files are looked into, for example *.py.
+    /// Which files to search, for example *.py (default: all).
     pub(super) glob: Option<String>,
-    /// How many lines; 100 if nobody says.
+    /// How many lines to return (default 100).
     #[schemars(range(min = 1, max = 500))]
     pub(super) limit: Option<u32>,
 }

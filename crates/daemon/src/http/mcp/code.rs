@@ -26,7 +26,7 @@ pub(super) async fn run(call: &Call, asked: RunCode) -> Result<Told, Refused> {
     let seconds = asked.timeout_seconds.unwrap_or(TIMEOUT);
     let most = usize::try_from(asked.max_output_bytes.unwrap_or(OUTPUT)).unwrap_or(usize::MAX);
     let execute = execute(asked, seconds)?;
-    let (account, phase) = (app.executor.account(), *app.phase.borrow());
+    let (account, phase) = (app.executor.account(caller), *app.phase.borrow());
     let admitted = app.executor.admit(&account, caller, phase, execute);
     // The place is kept until the end.
     let (mut running, _place) = admitted.map_err(|(code, message)| {

@@ -117,7 +117,7 @@ async fn refreshed(
 ) -> Result<Value, Refused> {
     let desk = call.desk()?;
     let shown = desk.find(session, Names::Session).await?;
-    let minted = desk.renew(&shown, proof).await?;
+    let minted = desk.renew(&shown, proof, desk.session_lifetime()).await?;
     Ok(json!(to_wire::refreshed(&minted)))
 }
 

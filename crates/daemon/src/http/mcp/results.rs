@@ -68,9 +68,76 @@ fn without_token(schema: JsonObject) -> JsonObject {
 /// for that.
 fn whole<T: ToSchema>() -> JsonObject {
     let all = schemas_of::<T>();
-    match all.get(&*T::name()).map(|schema| inlined(schema, &all, DEPTH)) {
+    match all.get(&*T::name()).map(|schema| plain(inlined(schema, &all, DEPTH))) {
         Some(Value::Object(schema)) => schema,
         _ => JsonObject::new(),
+    }
+}
+
+/// Says of each value one type, which every client understands: what may be null is left out of answers instead
+/// ([`without_nulls`]), and is not required.
+fn plain(schema: Value) -> Value {
+    match schema {
+        Value::Array(parts) => parts.into_iter().map(plain).collect(),
+        Value::Object(mut fields) => {
+            let optional: Vec<String> = fields
+                .get("properties")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten()
+                .filter(|(_, schema)| may_be_null(schema))
+                .map(|(name, _)| name.clone())
+                .collect();
+            if let Some(Value::Array(required)) = fields.get_mut("required") {
+                required.retain(|name| !optional.iter().any(|it| name == it.as_str()));
+            }
+            let plain = fields.into_iter().map(|(name, value)| (name, plain(value)));
+            Value::Object(without_null(plain.collect()))
+        }
+        other => other,
+    }
+}
+
+fn is_null(schema: &Value) -> bool {
+    schema.get("type").is_some_and(|kind| kind == "null")
+}
+
+fn may_be_null(schema: &Value) -> bool {
+    let list = |name| schema.get(name).and_then(Value::as_array).into_iter().flatten();
+    list("type").any(|kind| kind == "null")
+        || ["oneOf", "anyOf"].into_iter().flat_map(list).any(is_null)
+}
+
+/// Takes null away from the types of a schema. A choice of which one is left is that one.
+fn without_null(mut schema: Map<String, Value>) -> Map<String, Value> {
+    if let Some(Value::Array(kinds)) = schema.get_mut("type") {
+        kinds.retain(|kind| kind != "null");
+        if let [kind] = kinds.as_slice() {
+            let kind = kind.clone();
+            schema.insert("type".to_owned(), kind);
+        }
+    }
+    for name in ["oneOf", "anyOf"] {
+        let Some(Value::Array(mut choices)) = schema.remove(name) else { continue };
+        choices.retain(|choice| !is_null(choice));
+        match choices.as_slice() {
+            [Value::Object(only)] => schema.extend(only.clone()),
+            _ => _ = schema.insert(name.to_owned(), Value::Array(choices)),
+        }
+    }
+    schema
+}
+
+/// Leaves out of an answer what is null.
+pub(super) fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Array(values) => values.into_iter().map(without_nulls).collect(),
+        Value::Object(fields) => fields
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(name, value)| (name, without_nulls(value)))
+            .collect(),
+        other => other,
     }
 }
 

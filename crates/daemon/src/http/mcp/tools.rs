@@ -85,36 +85,52 @@ impl Tool {
     const fn about(self) -> &'static str {
         match self {
             Self::Acquire => {
-                "Gives a conversation its sandbox: the one that it has, or a new one. Call it first; the other \
-                 tools take the session_id of its answer. Calling it again gives the same sandbox."
+                "Returns the sandbox of a conversation: the existing one, or a new one. Call this first and pass \
+                 the session_id of its answer to the other tools. Calling it again with the same thread_id \
+                 returns the same sandbox, with its files. A sandbox is a Linux environment without network."
             }
             Self::Refresh => {
-                "Gives out a new token for a session, in structuredContent. Only programs that use the sandbox by \
-                 HTTP need it; the other tools need none."
+                "Issues a new token for a session, in structuredContent. Only programs that use the sandbox over \
+                 HTTP need it; the other tools do not."
             }
-            Self::Heartbeat => "Keeps a session that is not used for a while from ending.",
+            Self::Heartbeat => {
+                "Keeps an unused session from expiring. Call it while you wait for something else."
+            }
             Self::Release => {
-                "Ends a session. Its sandbox is kept for some minutes, in which environment_acquire takes it back."
+                "Ends a session when you no longer need its sandbox. The sandbox is kept for some minutes, during \
+                 which environment_acquire returns it again; after that its files are deleted."
             }
             Self::RunCode => {
-                "Runs a program once in a fresh environment without network, and shows what it wrote. Nothing is \
-                 kept; for files that stay, use write and exec in a session."
+                "Runs a program once in a fresh environment without network and without any package beyond the \
+                 standard library, and returns its output. Nothing is kept between calls; to keep files, use \
+                 write and exec in a session."
             }
             Self::Exec => {
-                "Runs a command line in the sandbox of a session, and shows its exit code and what it wrote. It is \
-                 killed at the end of its time; files stay."
+                "Runs a shell command in the sandbox of a session, waits for it, and returns its exit code, \
+                 stdout and stderr. The sandbox has no network: downloads and package installations fail, so use \
+                 what is installed. Files persist between calls; variables and the working directory do not. A \
+                 command that runs longer than timeout_seconds is killed and its output so far is returned."
             }
-            Self::Read => "Reads lines of a text file in the sandbox of a session.",
+            Self::Read => {
+                "Reads lines of a text file in the sandbox of a session. Long files are cut: call it again with \
+                 first_line to continue."
+            }
             Self::Write => {
-                "Writes a file in the sandbox of a session, anew and in one step. To change a part, use edit."
+                "Creates or replaces a whole file in the sandbox of a session. To change a part of a file, use \
+                 edit."
             }
             Self::Edit => {
-                "Replaces a text in a file in the sandbox of a session. Read the file first: the text must be \
-                 there exactly."
+                "Replaces a text in a file in the sandbox of a session. Read the file first: old_string must match \
+                 exactly, including whitespace."
             }
-            Self::List => "Lists a directory in the sandbox of a session.",
-            Self::Glob => "Finds files in the sandbox of a session by their paths.",
-            Self::Grep => "Finds lines in files in the sandbox of a session by a text in them.",
+            Self::List => "Lists the entries of a directory in the sandbox of a session.",
+            Self::Glob => {
+                "Finds files by path pattern in the sandbox of a session. To search file contents, use grep."
+            }
+            Self::Grep => {
+                "Finds lines that contain a literal text in files of the sandbox of a session. Regular expressions \
+                 are not supported; for those, run grep with exec."
+            }
         }
     }
 
@@ -211,12 +227,22 @@ mod tests {
             let text = schema.to_string();
             assert_eq!(schema["type"], "object", "{}", tool.name);
             assert!(!text.contains("$ref") && !text.contains("allOf"), "{}: {text}", tool.name);
+            // One type for each value; what is optional is left out, and never null.
+            assert!(!text.contains("\"null\"") && !text.contains("\"type\":["), "{text}");
             assert_eq!(schema["anyOf"][1], serde_json::json!({"required": ["error"]}));
             let needed = schema["anyOf"][0]["required"].as_array().unwrap();
             assert!(!needed.is_empty(), "{}: {text}", tool.name);
             for name in needed.iter().chain([&Value::from("error")]) {
                 assert!(schema["properties"].get(name.as_str().unwrap()).is_some(), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn tools_that_run_something_say_that_there_is_no_network() {
+        for tool in [Tool::Exec, Tool::RunCode, Tool::Acquire] {
+            let about = tool.shown().unwrap().description.as_deref().unwrap();
+            assert!(about.contains("no network") || about.contains("without network"), "{about}");
         }
     }
 

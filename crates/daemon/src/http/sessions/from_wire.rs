@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::errors::ErrorCode;
+use api::{errors::ErrorCode, sessions::SandboxLimits};
 use axum::http::{HeaderMap, HeaderName};
 use engine::sessions::{Acquire, Records, RequestKey, Which};
 use model::{
@@ -11,22 +11,21 @@ use model::{
     reach::Reach,
     scope::{Scope, ScopeIdError, ScopeKind},
     session::Request,
-    spec::{Idle, Provider, SandboxSpec, Suspend},
+    spec::{Idle, Provider, Resources, SandboxSpec, Suspend},
+    text::check_name,
+    units::ByteSize,
 };
 use store::sessions::KeyName;
 
 use super::{Desk, Terms, refusals::Names};
-use crate::{
-    http::{problem::ApiError, strict::Object},
-    keys::check_name,
-};
+use crate::http::{problem::ApiError, strict::Object};
 
 /// How long a sandbox is waited for, if nobody says, and at most.
 const WAIT: u64 = 10;
 const LONGEST_WAIT: u64 = 60;
 
 /// Fields that could be meant to confine, and that this route does not know.
-const CONFINING: [&str; 4] = ["limits", "capabilities", "mounts", "env"];
+const CONFINING: [&str; 3] = ["capabilities", "mounts", "env"];
 
 /// A request for a session.
 pub(crate) struct Asking {
@@ -53,7 +52,7 @@ pub(crate) fn acquire(
     let hint = body.text("sandbox_hint")?;
     let is_plain = is_plain && matches!(mode, Mode::Plain);
     let names = if is_plain { Names::Session } else { Names::Binding };
-    let lifetime = desk.caller.policy().lifetime(None)?;
+    let lifetime = desk.session_lifetime();
     let terms = Terms { actor, asked, reach: Reach::Everywhere, lifetime };
     let acquire = wanted(desk, &mut body, Wanted { scope, request, hint, key }, image)?;
     Ok(Asking { acquire, terms, names })
@@ -76,7 +75,7 @@ pub(crate) fn thread(
     let asked = capabilities(&mut body, "scopes")?;
     let actor = desk.acting(actor(&mut body)?)?;
     let hint = body.text("sandbox_id")?;
-    let lifetime = desk.caller.policy().lifetime(body.whole("ttl")?);
+    let lifetime = desk.thread_lifetime(body.whole("ttl")?);
     let lifetime = lifetime.map_err(|error| body.wrong("ttl", &error.to_string()))?;
     let terms = Terms { actor, asked, reach: Reach::Everywhere, lifetime };
     let wanted_of = Wanted { scope, request: Request::Ensure, hint, key };
@@ -103,6 +102,7 @@ fn wanted(
     if named.as_ref().is_some_and(String::is_empty) {
         return Err(body.wrong("image", "must name an image"));
     }
+    let resources = limits(body)?;
     let wait = match body.whole("wait_seconds")? {
         None => WAIT,
         Some(seconds) if seconds <= LONGEST_WAIT => seconds,
@@ -130,7 +130,7 @@ fn wanted(
         tenant: desk.tenant.clone(),
         scope,
         request,
-        spec: SandboxSpec { provider, image, idle, ..SandboxSpec::default() },
+        spec: SandboxSpec { provider, image, idle, resources, ..SandboxSpec::default() },
         image: named,
         hint,
         quotas: desk.caller.quotas(),
@@ -138,6 +138,17 @@ fn wanted(
         wait: Duration::from_secs(wait),
         key,
         records: Records::none(),
+    })
+}
+
+fn limits(body: &mut Object) -> Result<Resources, ApiError> {
+    let Some(limits) = body.object("limits")? else { return Ok(Resources::default()) };
+    let SandboxLimits { memory_mb, cpu_millicores, processes, disk_mb } = limits.message()?;
+    Ok(Resources {
+        millicores: cpu_millicores,
+        memory: memory_mb.map(ByteSize::mib),
+        disk: disk_mb.map(ByteSize::mib),
+        processes,
     })
 }
 

@@ -55,7 +55,9 @@ impl Names {
             SessionError::Sandbox(error) => match error {
                 SandboxError::Unavailable(_) | SandboxError::Provider(_) => unavailable(),
                 SandboxError::Image(error) if error.is_retryable() => unavailable(),
-                SandboxError::Image(ImageError::NotAllowed(_)) => Some(ErrorCode::Forbidden),
+                SandboxError::Image(
+                    ImageError::NotAllowed(_) | ImageError::RegistryNotAllowed { .. },
+                ) => Some(ErrorCode::Forbidden),
                 SandboxError::Image(_) => Some(ErrorCode::InvalidRequest),
                 _ => None,
             },

@@ -120,9 +120,7 @@ fn artifacts(plane: &Dataplane, endpoint: &str) -> Vec<Artifact> {
 const fn task_state(phase: Phase) -> a2a::TaskState {
     match phase {
         Phase::Provisioning | Phase::Resuming => a2a::TaskState::Submitted,
-        Phase::Active | Phase::Idle | Phase::Frozen | Phase::Stopping | Phase::Stopped => {
-            a2a::TaskState::Working
-        }
+        Phase::Active | Phase::Frozen | Phase::Stopping | Phase::Stopped => a2a::TaskState::Working,
         Phase::Failed => a2a::TaskState::Failed,
         Phase::Deleting | Phase::Terminated => a2a::TaskState::Canceled,
     }
@@ -182,6 +180,7 @@ fn binding(shown: &Shown) -> Binding {
         sandbox_id: session.sandbox.to_string(),
         provider: shown.provider.name().to_owned(),
         state: state(shown.phase).to_owned(),
+        reason: shown.reason.map(str::to_owned),
         generation: session.generation.0,
         lease_expires_at: time(session.lease.until),
     }
@@ -192,7 +191,6 @@ const fn state(phase: Phase) -> &'static str {
     match phase {
         Phase::Provisioning | Phase::Resuming => "provisioning",
         Phase::Active => "active",
-        Phase::Idle => "idle",
         Phase::Frozen | Phase::Stopping | Phase::Stopped => "suspended",
         Phase::Failed => "failed",
         Phase::Deleting | Phase::Terminated => "terminated",

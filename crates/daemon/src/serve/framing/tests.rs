@@ -141,7 +141,7 @@ async fn read(bytes: &[u8], answers: &[bool]) -> (Vec<u8>, Vec<Option<Fault>>) {
         if let Some(Ok(1..)) = stream.read_buf(&mut all).now_or_never() {
             continue;
         }
-        faults.push(given.begin());
+        faults.push(given.begin().1);
         let Some(is_upgrade) = answers.next() else { break };
         given.give(*is_upgrade);
     }

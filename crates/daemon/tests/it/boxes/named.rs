@@ -125,7 +125,7 @@ async fn templates_are_the_same_in_the_words_of_old_clients() {
         "created_at": made["created_at"], "updated_at": made["updated_at"],
     });
     assert_eq!(made, expected);
-    assert_eq!(get(daemon, "/templates").await, json!([expected]));
+    assert_eq!(get(daemon, "/templates").await, json!({"templates": [expected]}));
     assert_eq!(get(daemon, "/templates/python").await, expected);
     let again = ask(daemon, &daemon.key, "POST", "/templates", &asked).await;
     let told = "Conflict: there is a snapshot of this name already".to_owned();
@@ -134,8 +134,11 @@ async fn templates_are_the_same_in_the_words_of_old_clients() {
     let shown = send(daemon, "POST", "/boxes", body).await;
     assert_eq!((&shown["cpu_millicores"], &shown["mem_bytes"]), (&json!(500), &json!(256 << 20)));
     assert_eq!((&shown["snapshot_id"], &shown["status"]), (&made["id"], &json!("ready")));
+    assert_eq!(get(daemon, "/boxes").await["sandboxes"][0]["template_name"], "python");
     send(daemon, "DELETE", "/templates/python", Value::Null).await;
-    assert_eq!(get(daemon, "/templates").await, json!([]));
+    assert_eq!(get(daemon, "/templates").await, json!({"templates": []}));
+    assert_eq!(get(daemon, "/volumes").await, json!({"volumes": []}));
+    assert_eq!(get(daemon, "/pools").await, json!({"pools": []}));
     // What was made from it goes on.
     assert_eq!(run(daemon, &shown, "echo here").await, "here\n");
 }

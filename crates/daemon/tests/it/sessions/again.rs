@@ -63,7 +63,8 @@ async fn who_asks_again_has_his_token_and_others_have_theirs() {
     let again = one.send(SESSIONS, &wanted(), None).await;
     assert_eq!((&again["token"], &again["expires_at"]), (&first["token"], &first["expires_at"]));
     let thread = one.send("/threads/thr_again/sandbox", &json!({"image": "host"}), None).await;
-    assert_eq!(thread["token"], first["token"]);
+    // Tokens of threads end earlier.
+    assert_ne!(thread["token"], first["token"]);
     let theirs = other.token().await;
     assert_ne!(theirs, first["token"]);
     assert_eq!(other.token().await, theirs);
@@ -82,7 +83,7 @@ async fn who_asks_again_has_his_token_and_others_have_theirs() {
         mine.map(|(_, outcome, reason)| (*outcome, *reason)).collect::<Vec<_>>()
     };
     let again = ("granted", Some("the same token again"));
-    assert_eq!(of(text(&first, "/token")).await, [("granted", None), again, again]);
+    assert_eq!(of(text(&first, "/token")).await, [("granted", None), again]);
     assert_eq!(of(&theirs).await, [("granted", None), again]);
 }
 

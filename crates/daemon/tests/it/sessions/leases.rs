@@ -132,14 +132,15 @@ async fn f71_heartbeats_keep_a_session_and_never_past_its_hard_end() {
     assert_eq!(cause, EndCause::HardTtl);
 }
 
-/// F69: a command that runs holds its sandbox, up to the hard end.
+/// F69: a command with a timeout holds its sandbox, up to the hard end.
 #[tokio::test]
 async fn f69_a_command_that_runs_keeps_its_sandbox() {
     let sandboxed = Sandboxed::start_on(terms(2000, 60_000, 1000)).await;
     let session = ensure(sandboxed.daemon(), "thr_1").await;
     let (all, sandbox) = (&sandboxed.sandboxes, text(&session, "/sandbox/id"));
     let command = ["/bin/sh", "-c", "sleep 5"].map(str::to_owned).to_vec();
-    let spec = ExecSpec { command, ..ExecSpec::default() };
+    let timeout = Some(Duration::from_mins(1));
+    let spec = ExecSpec { command, timeout, ..ExecSpec::default() };
     let started = all.start_exec(&tenant(), sandbox, None, spec, WhenStopped::Refuse).await;
     let (cause, _) = end(&sandboxed, sandbox).await;
     assert_eq!(cause, EndCause::LeaseExpired);

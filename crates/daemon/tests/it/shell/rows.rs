@@ -27,7 +27,7 @@ async fn n01_who_does_not_say_who_it_is_is_sent_away() {
         wire.send(auth(token)).await;
         assert_eq!(wire.next().await.unwrap()["type"], "auth_ok");
     }
-    wire.send(json!({"type": "start", "command": QUIET})).await;
+    wire.send(json!({"type": "start", "command": QUIET, "screen": true})).await;
     wire.until("screen").await;
     wire.send(auth(&same)).await;
     assert_eq!(wire.next().await.unwrap()["type"], "auth_ok");
@@ -185,6 +185,28 @@ async fn n06_signals_go_by_name_to_the_shell_and_nowhere_else() {
     first.wire.send(json!({"type": "signal", "signal": "KILL"})).await;
     let exit = first.until("exit").await;
     assert_eq!((&exit["signal"], &exit["exit_code"]), (&json!("SIGKILL"), &Value::Null));
+}
+
+#[tokio::test]
+async fn a_signal_reaches_the_program_in_the_foreground_as_at_a_terminal() {
+    let ground = Ground::new().await;
+    let mut first = Joined::new(&ground, "work").await;
+    // The shell itself would write another word, and the program does not end by the signal. It handles the signal
+    // between two short sleeps, wherever the signal meets it.
+    first.write("set -m; stty -echo; trap 'echo sh''ell' USR1; echo rea''dy\n").await;
+    first.hears("ready").await;
+    let program =
+        r#"sh -c 'trap "echo pro""gram" USR1; echo wai""ting; while :; do sleep 0.1; done'"#;
+    first.write(&format!("{program}\n")).await;
+    first.hears("waiting").await;
+    first.wire.send(json!({"type": "signal", "signal": "USR1"})).await;
+    first.hears("program").await;
+    first.wire.send(json!({"type": "signal", "signal": "KILL"})).await;
+    // The program is killed, and the shell goes on.
+    first.write("echo still he''re\n").await;
+    first.hears("still here").await;
+    let heard = &first.output;
+    assert!(!heard.contains("shell"), "{heard}");
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ impl Actor {
             return;
         }
         match (&self.presence, self.phase()) {
-            (Presence::Link(_), Phase::Active | Phase::Idle | Phase::Frozen) => {
+            (Presence::Link(_), Phase::Active | Phase::Frozen) => {
                 if self.beside.companions.is_none() && self.execs.are_known() {
                     let companions = Companions::begin(&self.shared, &self.sandbox);
                     self.beside.companions = Some(companions);

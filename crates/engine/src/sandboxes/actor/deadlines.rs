@@ -1,86 +1,120 @@
 //! What happens to a sandbox because time has passed.
 
+use std::time::Duration;
+
 use model::{
-    life::{EndCause, Phase, SuspendReason},
+    audit::{Action, Entry, Outcome},
+    life::{EndCause, Phase},
     sandbox::Request,
-    spec::{KeepStopped, Suspend},
+    spec::KeepStopped,
+    transition::Observation,
 };
 use tokio::time::Instant;
 
 use super::{Actor, Presence, farewell::Farewell};
 
+/// How long before a stopped sandbox is deleted its followers are warned: a day, or half of the time if that is less.
+fn warned_before(kept: Duration) -> Duration {
+    Duration::from_hours(24).min(kept / 2)
+}
+
 impl Actor {
     /// Returns when something is to be done although nothing happens.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        [self.retry.deadline(), self.deadline_of_phase()].into_iter().flatten().min()
+        let all = [self.retry.deadline(), self.end_of_waiting(), self.deadline_of_phase()];
+        all.into_iter().flatten().min()
     }
 
     fn deadline_of_phase(&self) -> Option<Instant> {
         match self.phase() {
             Phase::Stopping => self.stop_until,
             Phase::Deleting => self.farewell.deadline(),
-            Phase::Stopped => self.end_of_keeping(),
+            Phase::Stopped => self.warning_of_cleanup().or(self.end_of_keeping()),
             // It may be in use by commands that nobody here can see.
             _ if matches!(self.presence, Presence::Foreign { .. }) => None,
-            Phase::Active | Phase::Idle => {
-                let is_unused = self.sandbox.life.running.is_empty();
-                let idle_end = if is_unused { self.idle_end() } else { None };
+            Phase::Active => {
                 let more = [self.main.deadline(), self.beside.deadline()];
-                [idle_end].into_iter().chain(more).flatten().min()
+                more.into_iter().flatten().chain([self.next_look()]).min()
             }
             _ => None,
         }
     }
 
-    fn idle_end(&self) -> Option<Instant> {
-        let after = self.sandbox.spec.idle?.after;
-        let unused = self.moments.unused_for(after);
-        let ports = self.door.way.unused_for(after);
-        let files = self.shared.files.unused_for(&self.sandbox.id, after);
-        [ports, files, Some(unused)].into_iter().flatten().max()
-    }
-
     /// Returns until when a stopped one is kept.
     fn end_of_keeping(&self) -> Option<Instant> {
-        let kept = match self.sandbox.spec.keep_stopped {
-            Some(KeepStopped::Forever) => return None,
-            Some(KeepStopped::For(kept)) => kept,
+        self.keeping().map(|kept| self.moments.in_phase_for(kept))
+    }
+
+    /// Returns how long it is kept while it is stopped; nothing if for ever.
+    fn keeping(&self) -> Option<Duration> {
+        match self.sandbox.spec.keep_stopped {
+            Some(KeepStopped::Forever) => None,
+            Some(KeepStopped::For(kept)) => Some(kept),
             None => self.shared.settings.defaults.keep_stopped,
+        }
+    }
+
+    /// Returns when to warn that a stopped one is deleted soon, unless that was done.
+    fn warning_of_cleanup(&self) -> Option<Instant> {
+        let kept = self.keeping().filter(|_| !self.is_warned_of_cleanup)?;
+        Some(self.moments.in_phase_for(kept.saturating_sub(warned_before(kept))))
+    }
+
+    /// Warns whoever follows a stopped one that it is deleted soon.
+    async fn warn_of_cleanup(&mut self) {
+        self.is_warned_of_cleanup = true;
+        let Some(end) = self.end_of_keeping() else { return };
+        let left = end.saturating_duration_since(Instant::now());
+        let seconds = u32::try_from(left.as_secs()).unwrap_or(u32::MAX);
+        self.see(Observation::EndsSoon { cause: EndCause::CleanupTtl, seconds }).await;
+    }
+
+    /// Records that a stopped sandbox is deleted because its time is over: no request is recorded for it.
+    async fn record_cleanup(&mut self) {
+        let entry = Entry {
+            tenant: Some(self.sandbox.tenant.to_string()),
+            sandbox: Some(self.sandbox.id.to_string()),
+            reason: Some("cleanup_ttl".to_owned()),
+            ..Entry::new(self.now(), Action::SandboxDelete, Outcome::Granted)
         };
-        Some(self.moments.in_phase_for(kept))
+        if let Err(error) = self.shared.store.record(vec![entry]).await {
+            tracing::error!(sandbox = %self.sandbox.id, %error, "cannot record the end of a sandbox");
+        }
     }
 
     pub(super) async fn time_is_up(&mut self) {
+        self.refuse_late();
         if self.retry.deadline().is_some_and(|at| at <= Instant::now()) {
             return self.retry.at_once();
         }
+        let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= Instant::now());
         if self.phase() == Phase::Deleting {
-            return self.farewell = Farewell::Over;
+            if is_over(self.farewell.deadline()) {
+                self.farewell = Farewell::Over;
+            }
+            return;
         }
         if self.phase() == Phase::Stopping {
+            if !is_over(self.stop_until) {
+                return;
+            }
             // Once: what comes then has a time of its own.
             self.stop_until = None;
             tracing::warn!(sandbox = %self.sandbox.id, "did not stop in time, and is ended");
             return self.let_go(Presence::Remains);
         }
         if self.phase() == Phase::Stopped {
-            if self.end_of_keeping().is_some_and(|end| end <= Instant::now()) {
+            if is_over(self.warning_of_cleanup()) {
+                return self.warn_of_cleanup().await;
+            }
+            if is_over(self.end_of_keeping()) {
                 self.ask_ourselves(Request::Delete(EndCause::CleanupTtl)).await;
+                self.record_cleanup().await;
             }
             return;
         }
         self.start_main_again().await;
         self.end_late_post_starts().await;
-        let Some(idle) = self.sandbox.spec.idle else { return };
-        if !self.sandbox.life.running.is_empty()
-            || self.idle_end().is_some_and(|end| end > Instant::now())
-        {
-            return;
-        }
-        let request = match idle.then {
-            Suspend::Stop => Request::Stop(SuspendReason::Idle),
-            Suspend::Freeze => Request::Freeze(SuspendReason::Idle),
-        };
-        self.ask_ourselves(request).await;
+        self.look().await;
     }
 }

@@ -4,13 +4,14 @@ use std::{collections::HashSet, os::fd::OwnedFd};
 
 use isolate::{
     failpoint,
+    plan::{Broken, Step},
     supervisor::{
         journal::Record,
         wire::{Ask as Say, End, Known, Refusal, Start, Tell, Whom, Written},
     },
 };
 use model::{
-    exec::Exec,
+    exec::{Exec, LostOutput},
     execution::Exit,
     ids::ExecId,
     life::Phase,
@@ -142,7 +143,8 @@ impl Actor {
                 self.start_exec(&found.exec).await;
             } else {
                 let message = "its record cannot be read".to_owned();
-                self.see(Observation::ExecNotStarted { exec: id, message }).await;
+                let exit_code = None;
+                self.see(Observation::ExecNotStarted { exec: id, message, exit_code }).await;
             }
         }
     }
@@ -185,7 +187,8 @@ impl Actor {
             Ok(start) => start,
             Err(error) => {
                 let (exec, message) = (exec.id.clone(), error.to_string());
-                return self.see(Observation::ExecNotStarted { exec, message }).await;
+                let exit_code = None;
+                return self.see(Observation::ExecNotStarted { exec, message, exit_code }).await;
             }
         };
         let Presence::Link(link) = &self.presence else { return };
@@ -257,7 +260,7 @@ impl Actor {
             End::Exited { exit, written, .. } => {
                 let exit = exit_of(exit);
                 match lost(&written) {
-                    0 => Observation::ExecExited { exec, exit },
+                    lost if lost.total() == 0 => Observation::ExecExited { exec, exit },
                     lost => Observation::ExecExitedCut { exec, exit, lost },
                 }
             }
@@ -265,7 +268,8 @@ impl Actor {
                 Observation::ExecTimedOut { exec, lost: lost(&written) }
             }
             End::NotStarted(broken) => {
-                Observation::ExecNotStarted { exec, message: broken.to_string() }
+                let (message, exit_code) = not_started(broken);
+                Observation::ExecNotStarted { exec, message, exit_code }
             }
         };
         self.see(observation).await;
@@ -283,7 +287,8 @@ impl Actor {
         self.post_start_refused(exec, message).await;
         if let Ok(exec) = exec.parse::<ExecId>() {
             let message = message.to_owned();
-            self.see(Observation::ExecNotStarted { exec, message }).await;
+            let exit_code = None;
+            self.see(Observation::ExecNotStarted { exec, message, exit_code }).await;
         }
     }
 
@@ -305,8 +310,27 @@ impl Actor {
 }
 
 /// What was written and could not be kept.
-fn lost(written: &Written) -> u64 {
-    written.stdout.lost.saturating_add(written.stderr.lost)
+fn lost(written: &Written) -> LostOutput {
+    LostOutput { stdout: written.stdout.lost, stderr: written.stderr.lost }
+}
+
+/// The exit codes that shells have for programs that cannot be executed.
+const CANNOT_EXECUTE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+
+/// Says why a command did not begin, and with which exit code if the fault is the command's own.
+fn not_started(broken: Broken) -> (String, Option<i32>) {
+    let why = std::io::Error::from_raw_os_error(broken.errno);
+    match (broken.step, why.kind()) {
+        (Step::Exec, std::io::ErrorKind::NotFound) => {
+            ("command not found".to_owned(), Some(NOT_FOUND))
+        }
+        (Step::Exec, _) => (format!("the program cannot be executed: {why}"), Some(CANNOT_EXECUTE)),
+        (Step::Directory, _) => {
+            (format!("cannot enter the working directory: {why}"), Some(CANNOT_EXECUTE))
+        }
+        _ => (broken.to_string(), None),
+    }
 }
 
 /// Whether there is anything that has to be on disk before the end is told.

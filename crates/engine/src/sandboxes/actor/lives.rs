@@ -50,6 +50,7 @@ impl Door {
             tenant: sandbox.tenant.clone(),
             provider: sandbox.spec.provider,
             alias: sandbox.alias.clone(),
+            run: sandbox.spec.run.clone(),
             asks,
             feeds: Arc::clone(&feeds),
             progress: seen,

@@ -2,7 +2,7 @@
 
 use isolate::failpoint;
 use model::{
-    life::{Failure, FailureCause, Phase, SuspendReason},
+    life::{Crash, Failure, FailureCause, Phase, SuspendReason},
     sandbox::Request,
     transition::Observation,
 };
@@ -24,9 +24,10 @@ impl Actor {
         tracing::warn!(sandbox = %id, error = error as &dyn std::error::Error, "not made");
         self.presence = Presence::Remains;
         let cause = match (self.phase(), error) {
-            (_, MachineError::Full { .. }) => FailureCause::DiskFull,
             (_, MachineError::Gone) => FailureCause::ProviderLost,
+            // Its files are there, whatever is missing now.
             (Phase::Resuming, _) => FailureCause::ResumeFailed,
+            (_, MachineError::Full { .. }) => FailureCause::DiskFull,
             _ => FailureCause::CreateFailed,
         };
         self.fail(cause, &chain(error)).await;
@@ -43,7 +44,7 @@ impl Actor {
             Found::Stopped => self.found_stopped().await,
             Found::Gone => {
                 self.presence = Presence::Remains;
-                self.lost(FailureCause::ProviderLost, &MachineError::Gone.to_string()).await;
+                self.provider_lost().await;
             }
         }
     }
@@ -51,7 +52,7 @@ impl Actor {
     /// Its provider has ended its processes. Nothing is lost but these: it is as if it had been stopped.
     async fn found_stopped(&mut self) {
         self.presence = Presence::Remains;
-        if matches!(self.phase(), Phase::Active | Phase::Idle | Phase::Frozen) {
+        if matches!(self.phase(), Phase::Active | Phase::Frozen) {
             self.see_ends_in_journal().await;
             self.ask_ourselves(Request::Stop(SuspendReason::ProviderStopped)).await;
         }
@@ -61,19 +62,24 @@ impl Actor {
     async fn found_nothing(&mut self, rebooted: bool) {
         // There may be remains: control groups, and files half made.
         self.presence = Presence::Remains;
-        let (cause, message) = if rebooted {
-            (FailureCause::HostRebooted, "the machine was started anew")
-        } else {
-            (FailureCause::SupervisorLost, "its processes are gone")
-        };
-        self.lost(cause, message).await;
+        let crash = if rebooted { Crash::HostRebooted } else { Crash::SupervisorLost };
+        self.crashed(crash).await;
     }
 
-    /// Nobody lives who should: says so, after the ends that are known from the journal.
-    pub(super) async fn lost(&mut self, cause: FailureCause, message: &str) {
-        if matches!(self.phase(), Phase::Active | Phase::Idle | Phase::Frozen) {
+    /// Its processes are gone: it is stopped, after the ends of commands that are known from the journal.
+    pub(super) async fn crashed(&mut self, crash: Crash) {
+        if matches!(self.phase(), Phase::Active | Phase::Frozen) {
             self.see_ends_in_journal().await;
-            self.fail(cause, message).await;
+            tracing::warn!(sandbox = %self.sandbox.id, ?crash, "its processes are gone: it is stopped");
+            self.see(Observation::Crashed(crash)).await;
+        }
+    }
+
+    /// Its provider has neither its processes nor its files.
+    async fn provider_lost(&mut self) {
+        if matches!(self.phase(), Phase::Active | Phase::Frozen) {
+            self.see_ends_in_journal().await;
+            self.fail(FailureCause::ProviderLost, &MachineError::Gone.to_string()).await;
         }
     }
 

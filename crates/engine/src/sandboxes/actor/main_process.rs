@@ -75,7 +75,7 @@ impl Actor {
         let ran_for = self.main.running_since.take().map_or(Duration::ZERO, |since| now - since);
         let streak = self.main.restarts.ended(ran_for, now);
         self.main.start_at = Some(streak.start_again_at);
-        let is_up = matches!(self.phase(), Phase::Active | Phase::Idle | Phase::Frozen);
+        let is_up = matches!(self.phase(), Phase::Active | Phase::Frozen);
         if is_up && streak.lasts >= self.shared.settings.defaults.crash_window {
             let times = streak.times;
             let message =
@@ -87,7 +87,7 @@ impl Actor {
 
     /// Starts it again if that is due.
     pub(super) async fn start_main_again(&mut self) {
-        let is_up = matches!(self.phase(), Phase::Active | Phase::Idle);
+        let is_up = matches!(self.phase(), Phase::Active);
         if is_up && matches!(self.presence, Presence::Link(_)) && self.main.start_at.is_some() {
             self.start_main().await;
         }

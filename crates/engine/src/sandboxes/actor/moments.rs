@@ -42,6 +42,11 @@ impl Moments {
         }
     }
 
+    /// Notes that it is in use now, though no event says so.
+    pub(super) fn note_use(&mut self) {
+        self.used = Instant::now();
+    }
+
     pub(super) fn used(&self) -> Instant {
         self.used
     }

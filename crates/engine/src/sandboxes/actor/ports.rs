@@ -32,9 +32,9 @@ impl Actor {
     pub(super) fn tend_ports(&mut self) {
         match (&self.presence, self.phase()) {
             (_, Phase::Provisioning | Phase::Resuming) => {}
-            (Presence::Link(_), Phase::Active | Phase::Idle | Phase::Frozen) => self.open_ports(),
+            (Presence::Link(_), Phase::Active | Phase::Frozen) => self.open_ports(),
             // Whether it lives is being found out.
-            (Presence::Unknown, Phase::Active | Phase::Idle | Phase::Frozen) => {}
+            (Presence::Unknown, Phase::Active | Phase::Frozen) => {}
             // What is being answered may be answered to its end.
             (Presence::Link(_), Phase::Stopping) => {
                 if let Ports::Open(open) = &mut self.ports {

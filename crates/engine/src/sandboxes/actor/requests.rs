@@ -1,14 +1,28 @@
 //! Requests: what is answered, what is put off until the sandbox is ready, and what is done at once.
 
+use std::time::Duration;
+
 use isolate::failpoint;
 use model::{
-    sandbox::{Request, Wake},
+    life::Phase,
+    sandbox::{Refusal, Request, Wake},
     transition::{Answer, Transition},
 };
 use store::StoreError;
+use tokio::time::Instant;
 
 use super::{Actor, Wish, keep};
 use crate::sandboxes::{INBOX, SandboxError};
+
+/// How long a request waits for a sandbox that is on its way, if its caller does.
+const WAITS: Duration = Duration::from_mins(1);
+
+/// A request that waits until the sandbox is ready.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    wish: Wish,
+    until: Instant,
+}
 
 impl Actor {
     /// Answers a request, and does what there is to do at once.
@@ -23,6 +37,7 @@ impl Actor {
         }
         let answer = loop {
             match self.sandbox.request(ask.request.clone(), self.now()) {
+                Err(Refusal::NotYet(_)) if ask.request.may_wait() => return self.wait(ask),
                 Err(refusal) => break Err(refusal.into()),
                 Ok(Answer::AlreadySo) => break Ok(None),
                 Ok(Answer::First(Wake::Thaw)) => match self.thaw().await {
@@ -75,13 +90,18 @@ impl Actor {
         kept.map(|()| self.follow(transition))
     }
 
-    async fn resume_first(&mut self, ask: Wish) {
+    /// Answers a request once the sandbox is ready, or will not be.
+    fn wait(&mut self, wish: Wish) {
         if self.waiting.len() >= INBOX {
             let full = "too many requests wait for the sandbox".to_owned();
-            let _ = ask.answer.send(Err(SandboxError::Unavailable(full)));
+            let _ = wish.answer.send(Err(SandboxError::Unavailable(full)));
             return;
         }
-        self.waiting.push(ask);
+        self.waiting.push(Waiting { wish, until: Instant::now() + WAITS });
+    }
+
+    async fn resume_first(&mut self, ask: Wish) {
+        self.wait(ask);
         let resumed = self.sandbox.request(Request::Resume, self.now());
         if let Ok(Answer::Record(transition)) = resumed
             && let Err(error) = self.record(*transition).await
@@ -91,8 +111,41 @@ impl Actor {
     }
 
     pub(super) fn refuse_waiting(&mut self, why: impl Fn() -> SandboxError) {
-        for ask in self.waiting.drain(..) {
-            let _ = ask.answer.send(Err(why()));
+        for waiting in self.waiting.drain(..) {
+            let _ = waiting.wish.answer.send(Err(why()));
+        }
+    }
+
+    /// Returns when the first of those who wait has waited for long enough.
+    pub(super) fn end_of_waiting(&self) -> Option<Instant> {
+        self.waiting.iter().map(|waiting| waiting.until).min()
+    }
+
+    /// Refuses those that have waited for long enough, as those are refused that do not wait.
+    pub(super) fn refuse_late(&mut self) {
+        let (now, phase) = (Instant::now(), self.phase());
+        let late = self.waiting.extract_if(.., |waiting| waiting.until <= now);
+        for waiting in late.collect::<Vec<_>>() {
+            let _ = waiting.wish.answer.send(Err(Refusal::NotYet(phase).into()));
+        }
+    }
+
+    /// Once a sandbox is ready, or will never be, those who waited for it are answered.
+    pub(super) async fn ask_again(&mut self) {
+        if self.phase() == Phase::Resuming {
+            return;
+        }
+        for Waiting { wish, until } in std::mem::take(&mut self.waiting) {
+            // A caller that has given up must not find out later that it was done all the same.
+            if wish.answer.is_closed() {
+                continue;
+            }
+            let waiting = self.waiting.len();
+            Box::pin(self.answer(wish)).await;
+            // Whoever has to wait on does so no longer than at first.
+            for again in self.waiting.iter_mut().skip(waiting) {
+                again.until = again.until.min(until);
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use isolate::supervisor::wire::Ask as Say;
-use model::exec::{Exec, ExecEnd, ExecState};
+use model::exec::{Exec, ExecEnd, ExecState, LostOutput};
 use rustix::{
     fs::{SeekFrom, seek},
     io::{Errno, ReadWriteFlags, preadv2},
@@ -193,8 +193,8 @@ async fn read_at(file: Arc<File>, at: u64, most: usize) -> io::Result<Vec<u8>> {
 pub(super) async fn extents(shared: &Shared, exec: &Exec) -> ([Extent; 2], bool) {
     let paths = Stream::BOTH.map(|stream| path(shared, exec, stream));
     let lost = match &exec.life.state {
-        ExecState::Ended(ExecEnd::ExitedCut { lost, .. } | ExecEnd::TimedOut { lost }) => *lost,
-        ExecState::Ended(_) | ExecState::Running => 0,
+        ExecState::Ended(end) => end.lost_output(),
+        ExecState::Running => LostOutput::default(),
     };
     let may_have_begun = match &exec.life.state {
         ExecState::Ended(ExecEnd::NotStarted { .. }) | ExecState::Running => false,
@@ -204,8 +204,9 @@ pub(super) async fn extents(shared: &Shared, exec: &Exec) -> ([Extent; 2], bool)
     let [stdout, stderr] = extents.await.unwrap_or_default();
     let is_cleared = may_have_begun && stdout.is_none() && stderr.is_none();
     let (stdout, stderr) = (stdout.unwrap_or_default(), stderr.unwrap_or_default());
-    // Of which stream it was lost is not kept.
-    ([Extent { lost, ..stdout }, stderr], is_cleared)
+    let stdout = Extent { lost: lost.stdout, ..stdout };
+    let stderr = Extent { lost: lost.stderr, ..stderr };
+    ([stdout, stderr], is_cleared)
 }
 
 /// A byte is in the file at its place in the stream; what was cut out is a hole at its beginning.

@@ -75,7 +75,7 @@ fn host_config(asked: &Resources, defaults: Defaults, folder: &Path) -> HostConf
         // No swap beyond it.
         memory_swap: Some(memory),
         nano_cpus: asked.millicores.map(|it| number(it.saturating_mul(1_000_000))),
-        pids_limit: Some(i64::from(defaults.processes)),
+        pids_limit: Some(asked.processes.unwrap_or(defaults.processes).into()),
         network_mode: Some("none".to_owned()),
         ipc_mode: Some("private".to_owned()),
         cap_drop: Some(vec!["ALL".to_owned()]),
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!((usual.memory, usual.memory_swap), (Some(2 << 30), Some(2 << 30)));
         assert_eq!((usual.nano_cpus, usual.pids_limit), (None, Some(1024)));
         let memory = Some(ByteSize::mib(64));
-        let asked = host(Resources { memory, millicores: Some(1500), disk: None });
+        let asked = host(Resources { memory, millicores: Some(1500), ..Resources::default() });
         assert_eq!((asked.memory, asked.memory_swap), (Some(64 << 20), Some(64 << 20)));
         assert_eq!(asked.nano_cpus, Some(1_500_000_000));
     }

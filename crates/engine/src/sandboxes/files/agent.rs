@@ -5,6 +5,7 @@ use std::{fs::File, io, os::fd::OwnedFd, time::Duration};
 use isolate::{
     files::wire::{self, Answer, Ask},
     socket::PacketSocket,
+    supervisor::wire::User,
 };
 use rustix::{
     fs::{FileType, fstat},
@@ -24,12 +25,18 @@ use crate::spawner::register;
 #[derive(Debug)]
 pub(super) struct Agent {
     socket: AsyncFd<PacketSocket>,
+    user: User,
     _room: OwnedSemaphorePermit,
 }
 
 impl Agent {
-    pub(super) fn new(socket: OwnedFd, room: OwnedSemaphorePermit) -> io::Result<Self> {
-        Ok(Self { socket: register(PacketSocket::from_fd(socket))?, _room: room })
+    pub(super) fn new(socket: OwnedFd, user: User, room: OwnedSemaphorePermit) -> io::Result<Self> {
+        Ok(Self { socket: register(PacketSocket::from_fd(socket))?, user, _room: room })
+    }
+
+    /// Returns the user that it has inside.
+    pub(super) fn user(&self) -> User {
+        self.user
     }
 
     /// Whether it is still there, and has nothing to say that nobody asked for.

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use isolate::supervisor::wire::User;
 use model::ids::SandboxId;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -99,10 +100,14 @@ impl Crew {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns one that waits for work, if any does.
-    pub(super) fn waiting(&self) -> Option<Agent> {
+    /// Returns one of this user that waits for work, if any does. The others end when they have waited
+    /// for too long.
+    pub(super) fn waiting(&self, user: User) -> Option<Agent> {
         loop {
-            let (_, agent) = self.idle().agents.pop()?;
+            let mut idle = self.idle();
+            let at = idle.agents.iter().rposition(|(_, agent)| agent.user() == user)?;
+            let (_, agent) = idle.agents.remove(at);
+            drop(idle);
             if agent.is_waiting() {
                 return Some(agent);
             }

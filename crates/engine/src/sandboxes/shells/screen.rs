@@ -80,7 +80,7 @@ impl Screen {
     /// way: a reset, both screens, modes, and the control sequence that has not come to its end.
     pub(super) fn paint(&self) -> String {
         let mut text = "\x1bc".to_owned();
-        text.push_str(&self.terminal.dump());
+        push_plain(&mut text, &self.terminal.dump());
         self.modes.write(&mut text);
         text.push_str(&self.unfinished);
         text
@@ -111,6 +111,51 @@ impl Screen {
             Some(function) => self.terminal.execute(function),
             None => {}
         }
+    }
+}
+
+/// Adds a text in control sequences that every terminal understands: a character that is to be repeated is
+/// written as often, and the parts of a colour are separated by semicolons.
+fn push_plain(text: &mut String, dump: &str) {
+    let mut rest = dump;
+    let mut last = None;
+    while let Some(at) = rest.find("\x1b[") {
+        let (before, sequence) = rest.split_at(at);
+        text.push_str(before);
+        last = before.chars().next_back().filter(|it| !it.is_control()).or(last);
+        let body = sequence.strip_prefix("\x1b[").unwrap_or_default();
+        let end = body.find(|it: char| ('@'..='~').contains(&it)).unwrap_or(body.len());
+        let (parameters, after) = body.split_at(end);
+        let Some(kind) = after.chars().next() else { return text.push_str(sequence) };
+        rest = after.strip_prefix(kind).unwrap_or_default();
+        match (kind, parameters.parse::<usize>(), last) {
+            ('b', Ok(times), Some(last)) => text.extend(std::iter::repeat_n(last, times)),
+            ('m', _, _) => push_attributes(text, parameters),
+            _ => text.extend(["\x1b[", parameters, kind.encode_utf8(&mut [0; 4])]),
+        }
+    }
+    text.push_str(rest);
+}
+
+/// Adds a control sequence that sets colours and other looks.
+fn push_attributes(text: &mut String, parameters: &str) {
+    let plain: Vec<String> = parameters.split(';').map(plain_attribute).collect();
+    text.extend(["\x1b[", &plain.join(";"), "m"]);
+}
+
+/// Writes an attribute without colons. Of one that only says more of another, such as the kind of a line below
+/// the text, the other is left.
+fn plain_attribute(attribute: &str) -> String {
+    let parts: Vec<&str> = attribute.split(':').collect();
+    match parts.as_slice() {
+        // The third part, if there are six, names a space of colours.
+        [kind @ ("38" | "48"), "2", _, red, green, blue, ..]
+        | [kind @ ("38" | "48"), "2", red, green, blue] => {
+            format!("{kind};2;{red};{green};{blue}")
+        }
+        [kind @ ("38" | "48"), "5", number] => format!("{kind};5;{number}"),
+        [first, ..] => (*first).to_owned(),
+        [] => String::new(),
     }
 }
 

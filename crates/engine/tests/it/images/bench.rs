@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::home::tenant;
 use engine::{
     Engine, Settings,
     images::{Allowed, Found, ImageError, Images, InUse, Kind, Listener, Pinned},
@@ -26,6 +27,11 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) async fn new() -> Self {
         Self::with(engine::images::Settings::default()).await
+    }
+
+    /// A node whose operator lists these registries, which are on the loopback of this machine.
+    pub(crate) async fn listing(addresses: &[String]) -> Self {
+        Self::with(listing(addresses)).await
     }
 
     pub(crate) async fn with(settings: engine::images::Settings) -> Self {
@@ -48,14 +54,14 @@ impl Bench {
     }
 
     pub(crate) async fn get(&self, name: &str) -> Result<Pinned, ImageError> {
-        match self.images.get(name.parse()?, &Listener::default()).await? {
+        match self.images.get(&tenant(), name.parse()?, &Listener::default()).await? {
             Found::Image(image) => Ok(image),
             other => panic!("{other:?}"),
         }
     }
 
     pub(crate) async fn pull(&self, name: &str) -> Result<Pinned, ImageError> {
-        self.images.pull(name.parse()?, &Listener::default()).await
+        self.images.pull(&tenant(), name.parse()?, &Listener::default()).await
     }
 
     pub(crate) fn root(&self) -> PathBuf {
@@ -65,7 +71,7 @@ impl Bench {
     /// Returns what is in each layer of an image, lowest first.
     pub(crate) fn layers(&self, image: &Pinned) -> Vec<Vec<String>> {
         let layers = image.layer_names();
-        layers.iter().map(|it| listing(&self.layer(it))).collect()
+        layers.iter().map(|it| tree(&self.layer(it))).collect()
     }
 
     pub(crate) fn layer(&self, name: &str) -> PathBuf {
@@ -88,7 +94,7 @@ impl Bench {
     /// Asserts that nothing is left of pulls that failed: no image, no layer, nothing unfinished.
     pub(crate) async fn assert_empty(&self) {
         self.images.collect(&InUse::default()).await.unwrap();
-        assert_eq!(self.images.list().await.unwrap(), []);
+        assert_eq!(self.images.list(&tenant()).await.unwrap(), []);
         for folder in ["layers", "images", "tags", "trash"] {
             assert_eq!(names(&self.root().join(folder)), Vec::<String>::new(), "{folder}");
         }
@@ -109,6 +115,12 @@ impl Bench {
     }
 }
 
+/// Settings of a node whose operator lists these registries.
+pub(crate) fn listing(addresses: &[String]) -> engine::images::Settings {
+    let listed = addresses.iter().map(|it| (it.clone(), engine::images::Registry::default()));
+    engine::images::Settings { registries: listed.collect(), ..Default::default() }
+}
+
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let mut names: Vec<String> =
@@ -127,7 +139,7 @@ fn inside(owner: u32) -> u32 {
 }
 
 /// One line for each thing below a directory: path, kind, mode, owner, content.
-fn listing(root: &Path) -> Vec<String> {
+fn tree(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut waiting = vec![root.to_owned()];
     while let Some(folder) = waiting.pop() {

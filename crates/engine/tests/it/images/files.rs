@@ -10,6 +10,7 @@ use harness::{
 use images::digest::Digest;
 
 use super::bench::Bench;
+use crate::home::tenant;
 
 #[tokio::test]
 async fn archives_and_layouts_come_through_descriptors() {
@@ -63,9 +64,9 @@ async fn paths_lead_nowhere_but_beneath_what_is_allowed() {
     // In place, and without a worker.
     let (root, listener) = (place.join("root"), Listener::default());
     let wanted = format!("dir:{}", root.display()).parse().unwrap();
-    let found = bench.images.get(wanted, &listener).await.unwrap();
+    let found = bench.images.get(&tenant(), wanted, &listener).await.unwrap();
     assert!(matches!(found, Found::Directory { path, .. } if path == root));
-    let found = bench.images.get("host".parse().unwrap(), &listener).await.unwrap();
+    let found = bench.images.get(&tenant(), "host".parse().unwrap(), &listener).await.unwrap();
     assert!(matches!(found, Found::Host));
     assert_eq!(bench.worker(), None);
 
@@ -75,9 +76,10 @@ async fn paths_lead_nowhere_but_beneath_what_is_allowed() {
         let reference = format!("tar:{}", outside.display()).parse().unwrap();
         Wanted { reference, opened, policy: engine::images::Policy::default() }
     };
-    bench.images.pull(wanted(opened()), &Listener::default()).await.unwrap();
+    bench.images.pull(&tenant(), wanted(opened()), &Listener::default()).await.unwrap();
     let writable = fs::File::options().read(true).write(true).open(&outside).unwrap();
-    let pulled = bench.images.pull(wanted(Some(writable.into())), &Listener::default()).await;
+    let pulled =
+        bench.images.pull(&tenant(), wanted(Some(writable.into())), &Listener::default()).await;
     assert!(matches!(pulled.unwrap_err(), ImageError::Refused { .. }), "the worker could write");
     fs::remove_dir_all(&place).unwrap();
     bench.end();

@@ -1,19 +1,50 @@
 //! Layers that attack (P20, X08): refused in the worker, which lives on, and nothing is left.
 
+use std::sync::{Arc, Mutex};
+
 use engine::images::{ImageError, InUse, Limits, Settings};
 use harness::{
     imaging::{Built, build, gzip, manifest},
     packing::{Item, directory, extended, file, hard, item, pack, symbolic},
-    registry::{Fake, honest},
+    registry::{Asked, Fake, honest, missing},
 };
 use images::digest::Digest;
 
-use super::bench::Bench;
+use super::bench::{Bench, listing};
 
-async fn refusal(bench: &Bench, built: &Built) -> String {
-    let built = built.clone();
-    let server = Fake::start(move |asked| honest(&built, asked));
-    match bench.get(&format!("{}/a", server.address)).await.unwrap_err() {
+type Answer = dyn Fn(&Asked) -> Vec<u8> + Send + Sync;
+
+/// A registry whose one image can be exchanged.
+struct Changing {
+    server: Fake,
+    answer: Arc<Mutex<Box<Answer>>>,
+}
+
+impl Changing {
+    fn start() -> Self {
+        let answer: Arc<Mutex<Box<Answer>>> = Arc::new(Mutex::new(Box::new(|_| missing())));
+        let current = answer.clone();
+        let server = Fake::start(move |asked| (current.lock().unwrap())(asked));
+        Self { server, answer }
+    }
+
+    fn address(&self) -> String {
+        self.server.address.to_string()
+    }
+
+    fn serves(&self, built: &Built) {
+        let built = built.clone();
+        self.answers(move |asked| honest(&built, asked));
+    }
+
+    fn answers(&self, answer: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static) {
+        *self.answer.lock().unwrap() = Box::new(answer);
+    }
+}
+
+async fn refusal(bench: &Bench, registry: &Changing, built: &Built) -> String {
+    registry.serves(built);
+    match bench.get(&format!("{}/a", registry.address())).await.unwrap_err() {
         ImageError::Refused { message, .. } => message,
         other => panic!("{other:?}"),
     }
@@ -21,7 +52,8 @@ async fn refusal(bench: &Bench, built: &Built) -> String {
 
 #[tokio::test]
 async fn p20_x08_hostile_layers_are_refused_and_the_worker_lives_on() {
-    let bench = Bench::new().await;
+    let registry = Changing::start();
+    let bench = Bench::listing(&[registry.address()]).await;
     let rows: &[(&[Item], &str)] = &[
         (&[item(b'3', "null")], "has the device"),
         (&[item(b'4', "a/sda")], "has the device"),
@@ -44,7 +76,7 @@ async fn p20_x08_hostile_layers_are_refused_and_the_worker_lives_on() {
         if !super::bench::is_root() && expected.starts_with("belongs") {
             continue;
         }
-        let message = refusal(&bench, &build(&[items.to_vec()])).await;
+        let message = refusal(&bench, &registry, &build(&[items.to_vec()])).await;
         assert!(message.contains(expected), "{message}");
         assert!(!message.contains("/var/"), "where the worker has its folder: {message}");
         let now = bench.worker();
@@ -54,8 +86,8 @@ async fn p20_x08_hostile_layers_are_refused_and_the_worker_lives_on() {
     bench.assert_empty().await;
     // Absolute names are names inside, whatever stands there on the machine.
     let built = build(&[vec![file("/etc/passwd", "inside")]]);
-    let server = Fake::start(move |asked| honest(&built, asked));
-    let image = bench.get(&format!("{}/a", server.address)).await.unwrap();
+    registry.serves(&built);
+    let image = bench.get(&format!("{}/a", registry.address())).await.unwrap();
     let expected = ["etc 0:0 directory 755", "etc/passwd 0:0 file 644 inside"];
     assert_eq!(bench.layers(&image), [expected]);
     bench.end();
@@ -64,9 +96,10 @@ async fn p20_x08_hostile_layers_are_refused_and_the_worker_lives_on() {
 #[tokio::test]
 async fn a_bomb_and_content_under_a_wrong_digest_are_refused() {
     let limits = Limits { ratio: 20, ratio_from: 64 << 10, ..Limits::default() };
-    let bench = Bench::with(Settings { limits, ..Settings::default() }).await;
+    let registry = Changing::start();
+    let bench = Bench::with(Settings { limits, ..listing(&[registry.address()]) }).await;
     let bomb = build(&[vec![file("zeros", vec![0; 4 << 20])]]);
-    let message = refusal(&bench, &bomb).await;
+    let message = refusal(&bench, &registry, &bomb).await;
     assert!(message.contains("more than 20 times its compressed size"), "{message}");
 
     // The blob is what its digest says, but not what the configuration says of its content.
@@ -74,14 +107,14 @@ async fn a_bomb_and_content_under_a_wrong_digest_are_refused() {
     let layers = vec![gzip(&pack(&[file("a", "other")]))];
     let manifest = manifest(&honest_one.config, &layers);
     let other_content = Built { layers, manifest, ..honest_one.clone() };
-    let message = refusal(&bench, &other_content).await;
+    let message = refusal(&bench, &registry, &other_content).await;
     assert!(message.contains("the layer is sha256:"), "{message}");
 
     // The blob is not what its digest says.
     let path = Digest::of(&honest_one.layers[0]).to_string();
     let mut damaged = honest_one.layers[0].clone();
     *damaged.last_mut().unwrap() ^= 1;
-    let server = Fake::start(move |asked| {
+    registry.answers(move |asked| {
         let mut answer = honest(&honest_one, asked);
         if asked.path.ends_with(&path) {
             let start = answer.len() - damaged.len();
@@ -89,7 +122,7 @@ async fn a_bomb_and_content_under_a_wrong_digest_are_refused() {
         }
         answer
     });
-    let error = bench.get(&format!("{}/a", server.address)).await.unwrap_err();
+    let error = bench.get(&format!("{}/a", registry.address())).await.unwrap_err();
     assert!(error.to_string().contains("what should be sha256:"), "{error}");
     assert_eq!(bench.images.collect(&InUse::default()).await.unwrap().images, 0);
     bench.assert_empty().await;

@@ -20,6 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
 
 use super::bench::{Bench, is_root};
+use crate::home::tenant;
 
 fn kill(pid: u32) {
     let pid = Pid::from_raw(pid.cast_signed()).unwrap();
@@ -28,9 +29,10 @@ fn kill(pid: u32) {
 
 #[tokio::test]
 async fn an_image_comes_from_a_real_registry_with_its_owners_and_deletions() {
-    let bench = Bench::new().await;
+    let place = tempfile::tempdir().unwrap();
+    let registry = Real::start(place.path(), "");
+    let bench = Bench::listing(std::slice::from_ref(&registry.address)).await;
     assert_eq!(bench.worker(), None, "nobody has asked for an image yet");
-    let registry = Real::start(bench.folder.path(), "");
     let built = build(&[
         vec![
             Item { mode: 0o2750, uid: 7, gid: 8, ..directory("srv") },
@@ -43,7 +45,7 @@ async fn an_image_comes_from_a_real_registry_with_its_owners_and_deletions() {
     registry.push("team/system", "v1", &built);
     let name = format!("{}/team/system:v1", registry.address);
     let listener = Listener::default();
-    let pulled = bench.images.pull(name.parse().unwrap(), &listener).await.unwrap();
+    let pulled = bench.images.pull(&tenant(), name.parse().unwrap(), &listener).await.unwrap();
 
     assert_eq!((pulled.name.as_str(), pulled.id), (name.as_str(), Digest::of(&built.config)));
     assert_eq!(pulled.manifest, Some(Digest::of(&built.manifest)));
@@ -87,13 +89,13 @@ async fn an_image_comes_from_a_real_registry_with_its_owners_and_deletions() {
 
 #[tokio::test]
 async fn what_is_here_is_used_and_a_pull_brings_it_up_to_date() {
-    let bench = Bench::new().await;
     let (old, new) = (build(&[vec![file("a", "old")]]), build(&[vec![file("a", "new")]]));
     let is_new = Arc::new(AtomicBool::new(false));
     let server = Fake::start({
         let (old, new, is_new) = (old.clone(), new.clone(), is_new.clone());
         move |asked| honest(if is_new.load(Ordering::SeqCst) { &new } else { &old }, asked)
     });
+    let bench = Bench::listing(&[server.address.to_string()]).await;
     let name = format!("{}/a", server.address);
     assert_eq!(bench.get(&name).await.unwrap().id, Digest::of(&old.config));
     is_new.store(true, Ordering::SeqCst);
@@ -102,9 +104,10 @@ async fn what_is_here_is_used_and_a_pull_brings_it_up_to_date() {
     // A worker that knows nothing of it yet answers the same.
     kill(bench.worker().unwrap());
     let full = format!("{name}:latest");
-    let listed = bench.images.list().await.unwrap();
+    let listed = bench.images.list(&tenant()).await.unwrap();
     assert_eq!(listed.iter().map(|it| &it.names).collect::<Vec<_>>(), [&[full]]);
-    let by_id = bench.images.inspect(&Digest::of(&old.config).to_string()).await.unwrap();
+    let by_id =
+        bench.images.inspect(&tenant(), &Digest::of(&old.config).to_string()).await.unwrap();
     assert_eq!((by_id.id, server.asked().len()), (Digest::of(&old.config), asked));
     let pulled = bench.pull(&name).await.unwrap();
     assert_eq!(pulled.id, Digest::of(&new.config));
@@ -120,15 +123,16 @@ async fn what_is_here_is_used_and_a_pull_brings_it_up_to_date() {
 
 #[tokio::test]
 async fn those_who_want_the_same_share_one_pull_and_all_are_told() {
-    let bench = Bench::new().await;
     let built = small_system();
     let server = Fake::start({
         let built = built.clone();
         move |asked| honest(&built, asked)
     });
+    let bench = Bench::listing(&[server.address.to_string()]).await;
     let name = format!("{}/a", server.address);
     let listeners: Vec<Listener> = (0..8).map(|_| Listener::default()).collect();
-    let pulls = listeners.iter().map(|it| bench.images.pull(name.parse().unwrap(), it));
+    let own = tenant();
+    let pulls = listeners.iter().map(|it| bench.images.pull(&own, name.parse().unwrap(), it));
     let pulled = futures_util::future::join_all(pulls).await;
     for (pulled, listener) in pulled.iter().zip(&listeners) {
         let pulled = pulled.as_ref().unwrap();
@@ -175,9 +179,9 @@ impl Stuck {
 
 #[tokio::test]
 async fn a_worker_killed_in_the_middle_is_told_and_the_next_pull_works() {
-    let bench = Bench::new().await;
     let built = build(&[vec![file("a", "a")], vec![file("b", "b")]]);
     let mut stuck = Stuck::new(&built);
+    let bench = Bench::listing(&[stuck.server.address.to_string()]).await;
     let name = format!("{}/a", stuck.server.address);
     for _ in 0..5 {
         let killing = async {
@@ -193,7 +197,7 @@ async fn a_worker_killed_in_the_middle_is_told_and_the_next_pull_works() {
     let pulled = bench.pull(&name).await.unwrap();
     assert_eq!(pulled.id, Digest::of(&built.config));
     // The answer comes after the worker was told that it need not keep the image.
-    assert_eq!(bench.images.list().await.unwrap().len(), 1);
+    assert_eq!(bench.images.list(&tenant()).await.unwrap().len(), 1);
     assert_eq!(bench.unfinished(), Vec::<String>::new());
     assert_eq!(super::bench::names(&bench.root().join("layers")).len(), 2);
     bench.end();
@@ -201,9 +205,9 @@ async fn a_worker_killed_in_the_middle_is_told_and_the_next_pull_works() {
 
 #[tokio::test]
 async fn a_pull_that_nobody_wants_any_more_is_stopped_and_leaves_nothing() {
-    let bench = Bench::new().await;
     let built = build(&[vec![file("a", "a")]]);
     let mut stuck = Stuck::new(&built);
+    let bench = Bench::listing(&[stuck.server.address.to_string()]).await;
     let name = format!("{}/a", stuck.server.address);
     let (one, other) = (bench.pull(&name), bench.pull(&name));
     let mut both = Box::pin(futures_util::future::join(one, other));
@@ -214,35 +218,46 @@ async fn a_pull_that_nobody_wants_any_more_is_stopped_and_leaves_nothing() {
     }
     drop(both);
     // The answer comes after the worker was told to stop.
-    assert_eq!(bench.images.list().await.unwrap(), []);
+    assert_eq!(bench.images.list(&tenant()).await.unwrap(), []);
     stuck.go_on.store(true, Ordering::SeqCst);
     let soon = tokio::time::timeout(Duration::from_mins(1), bench.pull(&name));
     let pulled = soon.await.expect("nobody holds what the stopped pull held").unwrap();
     assert_eq!(pulled.id, Digest::of(&built.config));
     drop(pulled);
-    bench.images.remove(&name, &engine::images::InUse::default()).await.unwrap();
+    bench
+        .images
+        .remove(
+            &tenant(),
+            &name,
+            &engine::images::InUse::default(),
+            &engine::images::InUse::default(),
+        )
+        .await
+        .unwrap();
     bench.assert_empty().await;
     bench.end();
 }
 
 #[tokio::test]
 async fn a_registry_that_cannot_be_reached_is_told_as_something_that_may_pass() {
-    let bench = Bench::new().await;
     let silent = Port::take();
-    let error = bench.get(&format!("127.0.0.1:{}/a", silent.number)).await.unwrap_err();
+    let address = format!("127.0.0.1:{}", silent.number);
+    let bench = Bench::listing(std::slice::from_ref(&address)).await;
+    let error = bench.get(&format!("{address}/a")).await.unwrap_err();
     assert!(matches!(error, ImageError::Unreachable { .. }) && error.is_retryable(), "{error}");
     bench.end();
 }
 
 #[tokio::test]
-async fn a_name_of_the_machines_own_hosts_file_is_found_by_the_worker() {
-    let bench = Bench::new().await;
+async fn a_name_of_the_machines_own_hosts_file_is_found() {
     let built = build(&[vec![file("a", "a")]]);
     let server = Fake::start({
         let built = built.clone();
         move |asked| honest(&built, asked)
     });
-    let name = format!("localhost:{}/a", server.address.port());
+    let registry = format!("localhost:{}", server.address.port());
+    let bench = Bench::listing(std::slice::from_ref(&registry)).await;
+    let name = format!("{registry}/a");
     assert_eq!(bench.get(&name).await.unwrap().id, Digest::of(&built.config));
     bench.end();
 }
@@ -252,7 +267,7 @@ async fn a_worker_that_nobody_needs_is_let_go() {
     // It has to be seen before it goes.
     let idle = Duration::from_secs(2);
     let bench = Bench::with(Settings { idle, ..Settings::default() }).await;
-    assert_eq!(bench.images.list().await.unwrap(), []);
+    assert_eq!(bench.images.list(&tenant()).await.unwrap(), []);
     let first = bench.worker().expect("it is there for a moment");
     let first = Pid::from_raw(first.cast_signed()).unwrap();
     let flags = rustix::process::PidfdFlags::NONBLOCK;
@@ -264,16 +279,16 @@ async fn a_worker_that_nobody_needs_is_let_go() {
         });
         assert_eq!(end.await.unwrap(), Ok(1));
     }
-    assert_eq!(bench.images.list().await.unwrap(), [], "and another one starts");
+    assert_eq!(bench.images.list(&tenant()).await.unwrap(), [], "and another one starts");
     bench.end();
 }
 
 #[tokio::test]
 async fn an_image_with_more_layers_than_a_sandbox_takes_is_told_as_such() {
-    let bench = Bench::new().await;
     let layers: Vec<Vec<Item>> = (0..129).map(|it| vec![file(format!("{it}"), "x")]).collect();
     let built = build(&layers);
     let server = Fake::start(move |asked| honest(&built, asked));
+    let bench = Bench::listing(&[server.address.to_string()]).await;
     let error = bench.get(&format!("{}/a", server.address)).await.unwrap_err();
     assert!(error.to_string().contains("it has 129 layers"), "{error}");
     assert!(matches!(error, ImageError::Unsupported { .. }) && !error.is_retryable());

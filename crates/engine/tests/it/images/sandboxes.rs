@@ -23,6 +23,7 @@ use model::{
     spec::{ExecSpec, SandboxSpec},
 };
 
+use super::bench::listing;
 use crate::home::{Home, Server, tenant};
 
 fn of(image: &str) -> SandboxSpec {
@@ -57,7 +58,7 @@ async fn a_sandbox_is_made_of_an_image_from_a_real_registry() {
     let registry = Real::start(place.path(), "");
     registry.push("team/system", "v1", &small_system());
     let name = format!("{}/team/system:v1", registry.address);
-    let home = Home::new();
+    let home = Home::with_images(listing(std::slice::from_ref(&registry.address)));
     let server = home.start().await;
     let created = server.sandboxes.create(&tenant(), None, of(&name)).await.unwrap();
     let sandbox = server.until(created.id.as_str(), Phase::Active).await;
@@ -94,21 +95,21 @@ fn changing() -> (Fake, Arc<AtomicBool>) {
 async fn a_sandbox_keeps_its_image_when_the_name_leads_to_another() {
     let (registry, is_new) = changing();
     let name = format!("{}/a:latest", registry.address);
-    let home = Home::new();
+    let home = Home::with_images(listing(&[registry.address.to_string()]));
     let server = home.start().await;
     let motd = async |sandbox: &Sandbox| run(&server, sandbox, "busybox cat /etc/motd").await.1;
     let first = server.sandboxes.create(&tenant(), None, of(&name)).await.unwrap();
     let first = server.until(first.id.as_str(), Phase::Active).await;
     is_new.store(true, Ordering::SeqCst);
     let images = server.sandboxes.images();
-    images.pull(name.parse().unwrap(), &Listener::default()).await.unwrap();
+    images.pull(&tenant(), name.parse().unwrap(), &Listener::default()).await.unwrap();
     let second = server.sandboxes.create(&tenant(), None, of(&name)).await.unwrap();
     let second = server.until(second.id.as_str(), Phase::Active).await;
     assert_eq!((motd(&first).await, motd(&second).await), ("old".to_owned(), "new".to_owned()));
 
     server.sandboxes.stop(&tenant(), first.id.as_str()).await.unwrap();
     server.until(first.id.as_str(), Phase::Stopped).await;
-    let refused = server.sandboxes.remove_image(&name).await;
+    let refused = server.sandboxes.remove_image(&tenant(), &name).await;
     assert!(matches!(refused, Err(SandboxError::Image(ImageError::InUse { .. }))), "{refused:?}");
     server.sandboxes.resume(&tenant(), first.id.as_str()).await.unwrap();
     server.until(first.id.as_str(), Phase::Active).await;
@@ -117,7 +118,7 @@ async fn a_sandbox_keeps_its_image_when_the_name_leads_to_another() {
     let (id, cause) = (second.id.as_str(), EndCause::Requested);
     server.sandboxes.delete(&tenant(), id, cause.clone()).await.unwrap();
     server.until(id, Phase::Terminated).await;
-    let collected = server.sandboxes.remove_image(&name).await.unwrap();
+    let collected = server.sandboxes.remove_image(&tenant(), &name).await.unwrap();
     assert_eq!(collected.layers, 1, "the other one is under the first sandbox as well");
     assert_eq!(motd(&first).await, "old");
     server.end().await;
@@ -127,7 +128,7 @@ async fn a_sandbox_keeps_its_image_when_the_name_leads_to_another() {
 async fn an_image_that_cannot_be_had_fails_the_sandbox_and_says_why() {
     let registry = Fake::start(|_| harness::registry::missing());
     let name = format!("{}/no/such:tag", registry.address);
-    let home = Home::new();
+    let home = Home::with_images(listing(&[registry.address.to_string()]));
     let server = home.start().await;
     let created = server.sandboxes.create(&tenant(), None, of(&name)).await.unwrap();
     let failed = server.until(created.id.as_str(), Phase::Failed).await;
@@ -168,7 +169,7 @@ async fn a_pull_is_told_as_it_goes_on_and_outlives_the_server() {
         answer
     });
     let name = format!("{}/a:latest", registry.address);
-    let home = Home::new();
+    let home = Home::with_images(listing(&[registry.address.to_string()]));
     let server = home.start().await;
     let created = server.sandboxes.create(&tenant(), None, of(&name)).await.unwrap();
     let id = created.id.as_str();

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::{
-    fs::{AtFlags, Gid, Mode, Uid, chmodat, chownat, openat, renameat},
+    fs::{AtFlags, Gid, Mode, Uid, chmodat, chownat, openat, renameat, statat},
     io::Errno,
 };
 
@@ -26,27 +26,47 @@ pub(in crate::spawner) fn furnish(
     const NEW: &str = "files.new";
     match openat(volume, folder::FILES, DIRECTORY, Mode::empty()) {
         Err(Errno::NOENT) => {}
-        other => return other,
+        Err(other) => return Err(other),
+        Ok(files) => {
+            add_overlay(&files, on_disk)?;
+            return Ok(files);
+        }
     }
     tree::remove(volume.as_fd(), NEW)?;
     make_folder(volume, NEW, 0o755)?;
     let new = openat(volume, NEW, DIRECTORY, Mode::empty())?;
-    match image {
-        Image::Host => furnish_host(&new, on_disk)?,
-        Image::Layers(_) | Image::Folder => {
-            for name in [UPPER, WORK] {
-                make_folder(&new, name, 0o755)?;
-                give_at(&new, name, on_disk)?;
-            }
-        }
+    if *image == Image::Host {
+        furnish_host(&new, on_disk)?;
     }
+    furnish_overlay(&new, on_disk)?;
     give_at(&new, "", on_disk)?;
     // In one step: a sandbox has either all of them or none.
     renameat(volume, NEW, volume, folder::FILES)?;
     Ok(new)
 }
 
-/// Makes the folders that a sandbox of the host's image can write to.
+/// Adds the folders of the overlay that is the root to files that are there: older sandboxes of the machine's
+/// own image have none. Without room for them its root is read-only, as it was.
+pub(super) fn add_overlay(files: &OwnedFd, on_disk: Option<u32>) -> Result<(), Errno> {
+    match furnish_overlay(files, on_disk) {
+        Err(Errno::NOSPC | Errno::DQUOT) => Ok(()),
+        other => other,
+    }
+}
+
+fn furnish_overlay(files: &OwnedFd, on_disk: Option<u32>) -> Result<(), Errno> {
+    for name in [UPPER, WORK] {
+        make_folder(files, name, 0o755)?;
+        // Once it is the sandbox's, root inside may have given it to another user.
+        let owner = statat(files, name, AtFlags::SYMLINK_NOFOLLOW)?.st_uid;
+        if owner == rustix::process::geteuid().as_raw() {
+            give_at(files, name, on_disk)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the folders that a sandbox of the host's image has beside its root.
 fn furnish_host(new: &OwnedFd, on_disk: Option<u32>) -> Result<(), Errno> {
     let plain = WRITABLE.into_iter().chain(IN_VAR).map(|name| (name, 0o755));
     for (name, mode) in plain.chain([("tmp", 0o1777), ("var/tmp", 0o1777)]) {

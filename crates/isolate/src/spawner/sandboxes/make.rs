@@ -16,8 +16,8 @@ use crate::{
     cgroup::Lasting,
     failpoint,
     identity::{disk_map, map_ids, sandbox_map},
-    plan::{Broken, Identity, Rights, Rlimits, Step},
-    sandbox::{BodySpec, Image, MAX_LAYERS, RootPlan, SandboxAnswer, SandboxPlan},
+    plan::{Broken, Identity, NamespaceLimits, Rights, Rlimits, Step},
+    sandbox::{Base, BodySpec, Image, MAX_LAYERS, RootPlan, SandboxAnswer, SandboxPlan},
     socket::PacketSocket,
     spawner::{IdRange, Spawner, make, paths::Brought},
     sys::{self, process::Fork},
@@ -140,7 +140,7 @@ impl Spawner {
         let (pid, pidfd) = match beside {
             None => {
                 let map = sandbox_map(self.identity(), made.block.unwrap_or_default());
-                make::fork(self, &theirs, &ours, &map)?
+                make::fork(self, &theirs, &ours, make::Users { map: &map, creator: made.block })?
             }
             Some(body) => {
                 let body = sandboxes.living.get(body).ok_or_else(|| at(Errno::SRCH))?;
@@ -223,6 +223,19 @@ impl Spawner {
         Ok(whole.group_files)
     }
 
+    /// Opens what the writable root of the machine's own image is made over, if there is a root user
+    /// that could write to it.
+    fn open_base(&self, users: Option<&OwnedFd>) -> Result<Vec<OwnedFd>, Errno> {
+        let Some(users) = users else { return Ok(Vec::new()) };
+        let base = self.template.clone_base()?;
+        match give_to(&base, Some(users)) {
+            // Before Linux 6.3 a tmpfs cannot be mapped: what is in it belongs to nobody inside then,
+            // and can be hidden and added to, but not changed.
+            Ok(()) | Err(Errno::INVAL) => Ok(vec![base]),
+            Err(other) => Err(other),
+        }
+    }
+
     fn send_sandbox_plan(
         &self,
         spec: &BodySpec,
@@ -233,11 +246,15 @@ impl Spawner {
         waits: bool,
     ) -> Result<(), Errno> {
         let sandboxes = self.sandboxes.as_ref().ok_or(Errno::NOSYS)?;
-        let layers = match spec.image {
+        let layers = match &spec.image {
+            Image::Host => self.open_base(body.users.as_ref())?,
             Image::Folder => vec![brought.root.ok_or(Errno::INVAL)?],
-            Image::Host | Image::Layers(_) => {
-                sandboxes.open_layers(&spec.image, body.users.as_ref())?
-            }
+            Image::Layers(names) => sandboxes.open_layers(names, body.users.as_ref())?,
+        };
+        let base = match &spec.image {
+            Image::Host if layers.is_empty() => Base::Machine,
+            Image::Host => Base::WritableMachine,
+            Image::Folder | Image::Layers(_) => Base::Layers(layers.len()),
         };
         give_to(files, body.users.as_ref())?;
         let tree = self.template.clone_tree()?;
@@ -250,7 +267,11 @@ impl Spawner {
             root: RootPlan {
                 masked: make::masked(),
                 identity: self.identity(),
-                layers: layers.len(),
+                namespace: match self.identity() {
+                    Identity::Apart => NamespaceLimits::SANDBOX,
+                    Identity::Shared => NamespaceLimits::SHARED_SANDBOX,
+                },
+                base,
             },
             hosts: spec.hosts.clone(),
             rights: Rights {
@@ -334,8 +355,11 @@ fn users_of(block: u32) -> Result<OwnedFd, Errno> {
 
 impl Sandboxes {
     /// Opens the layers of an image, lowest first.
-    fn open_layers(&self, image: &Image, users: Option<&OwnedFd>) -> Result<Vec<OwnedFd>, Errno> {
-        let Image::Layers(names) = image else { return Ok(Vec::new()) };
+    fn open_layers(
+        &self,
+        names: &[String],
+        users: Option<&OwnedFd>,
+    ) -> Result<Vec<OwnedFd>, Errno> {
         if names.is_empty() || names.len() > MAX_LAYERS {
             return Err(Errno::INVAL);
         }

@@ -9,7 +9,11 @@ use rustix::{
     process::{Pid, WaitStatus},
 };
 
-use super::{Sandboxes, Then, kill, make::detached, waiting::provide};
+use super::{
+    Sandboxes, Then, furniture, kill,
+    make::detached,
+    waiting::{on_disk, provide},
+};
 use crate::{
     disk::VolumeName,
     failpoint,
@@ -91,6 +95,7 @@ impl Sandboxes {
         }
         self.folder.begin(&spec.sandbox).map_err(&at)?;
         if let Some(old) = self.folder.old_files(&spec.sandbox).map_err(&at)? {
+            furniture::add_overlay(&old, on_disk(identity)).map_err(&at)?;
             return detached(&old).map(|files| Begin::With(Some(files))).map_err(&at);
         }
         let had_files = self.folder.had_body(&spec.sandbox).map_err(&at)?;

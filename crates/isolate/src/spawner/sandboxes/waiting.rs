@@ -41,11 +41,15 @@ pub(super) fn provide(
     had_files: bool,
     identity: Identity,
 ) -> Wish {
-    let on_disk = match identity {
+    Wish::Provide(Provision { name, limit, had_files, image, on_disk: on_disk(identity) })
+}
+
+/// Returns the user of the machine that root inside is on disk, if the sandbox has a root.
+pub(super) fn on_disk(identity: Identity) -> Option<u32> {
+    match identity {
         Identity::Apart => Some(IdRange::ON_DISK.first),
         Identity::Shared => None,
-    };
-    Wish::Provide(Provision { name, limit, had_files, image, on_disk })
+    }
 }
 
 /// Whether all that a sandbox has is its own.

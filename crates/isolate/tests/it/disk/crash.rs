@@ -16,7 +16,7 @@ const WORDS: &str =
     "make first 16 limit first 64 remove first allow third 16 remove third make second 16";
 
 #[test]
-fn whatever_step_quota_is_killed_after_the_next_server_goes_on() {
+fn whatever_step_project_quota_is_killed_after_the_next_server_goes_on() {
     whatever_step_it_dies_after_the_next_one_goes_on(DiskKind::Quota);
 }
 
@@ -32,7 +32,7 @@ fn whatever_step_an_image_is_killed_after_the_next_server_goes_on() {
 
 fn whatever_step_it_dies_after_the_next_one_goes_on(kind: DiskKind) {
     let mut step = 1;
-    while on_kind(kind, |data| dies_and_goes_on(data, kind, step)) == Some(End::Died) {
+    while on_kind(kind, |data| dies_and_goes_on(data, kind, step)) == End::Died {
         step += 1;
         assert!(step < 200, "the script never ends");
     }

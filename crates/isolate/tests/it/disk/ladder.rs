@@ -11,8 +11,8 @@ use harness::disks::{End, Script, settings};
 use isolate::disk::{ByteCount, DiskError, DiskKind, DiskSettings, Disks, VolumeName};
 
 use super::place::{
-    directory, is_root, mounts, name, needs_root, on_data_directory, on_kind, open, promised, put,
-    read, try_open,
+    directory, is_root, mounts, name, on_data_directory, on_kind, open, promised, put, read,
+    try_open,
 };
 
 #[test]
@@ -102,9 +102,7 @@ fn volumes_in_memory_are_gone_with_their_server() {
 
 #[test]
 fn the_kind_stays_while_there_are_volumes() {
-    if needs_root() {
-        return;
-    }
+    harness::needs::require_root();
     on_data_directory(|data| {
         let disks = open(data, DiskKind::Image);
         put(&disks.make(&name("volume"), promised(16)).unwrap(), "file", "kept");

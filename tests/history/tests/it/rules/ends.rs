@@ -153,6 +153,8 @@ fn a_loss_by_what_was_done_to_the_sandbox() {
     expecting(0).answered(delete(), Answer::Accepted).over(&events).is_right();
     let events = ending(lost(4, Loss::SupervisorLost), &[Kind::Failed]);
     expecting(0).add(harmed()).over(&events).is_right();
+    let events = ending(lost(4, Loss::HostRebooted), &[Kind::Stopped]);
+    expecting(0).add(harmed()).over(&events).is_right();
     let events = ending(lost(4, Loss::NotStarted), &[]);
     expecting(0).killed().over(&events).is_right();
 }
@@ -161,7 +163,7 @@ fn a_loss_by_what_was_done_to_the_sandbox() {
 fn a_loss_with_its_sandbox_is_told_once_and_without_it_is_wrong() {
     let events = ending(lost(4, Loss::SupervisorLost), &[Kind::Failed]);
     expecting(0).over(&events).breaks(SandboxesOutliveTheServer, &[3]);
-    let events = ending(lost(4, Loss::SupervisorLost), &[Kind::BecameIdle]);
+    let events = ending(lost(4, Loss::SupervisorLost), &[Kind::Frozen]);
     expecting(0).over(&events).breaks(EndsAreTrue, &[2, 3]);
 }
 
@@ -171,6 +173,14 @@ fn a_sandbox_that_fails_although_nobody_broke_it() {
     let tape = Tape::default().created().killed();
     tape.clone().over(&events).breaks(SandboxesOutliveTheServer, &[3]);
     tape.clone().over(&events).add(harmed()).breaks(SandboxesOutliveTheServer, &[3]);
+    tape.add(harmed()).over(&events).is_right();
+}
+
+#[test]
+fn a_sandbox_that_stops_although_nobody_broke_or_stopped_it() {
+    let events = log(&[Kind::Accepted, Kind::Ready, Kind::Stopped]);
+    let tape = Tape::default().created().killed();
+    tape.clone().over(&events).breaks(SandboxesOutliveTheServer, &[3]);
     tape.add(harmed()).over(&events).is_right();
 }
 

@@ -108,14 +108,13 @@ fn an_event_after_the_deletion() {
 
 #[test]
 fn phases_that_no_life_has() {
-    let paths: [&[Kind]; 7] = [
+    let paths: [&[Kind]; 6] = [
         &[Kind::Ready],
         &[Kind::Accepted, Kind::Accepted],
         &[Kind::Accepted, Kind::Stopped],
         &[Kind::Accepted, Kind::StopRequested],
-        &[Kind::Accepted, Kind::Ready, Kind::Stopped],
         &[Kind::Accepted, Kind::Ready, Kind::Deleted],
-        &[Kind::Accepted, Kind::Ready, Kind::Frozen, Kind::BecameIdle],
+        &[Kind::Accepted, Kind::Ready, Kind::Frozen, Kind::Frozen],
     ];
     for path in paths {
         Tape::default().created().replay(&log(path)).breaks(PhasesAreLegal, &[2]);

@@ -1,7 +1,7 @@
 //! What the document says of templates, and of what there is none of.
 
 use api::{
-    boxes::{CreateTemplate, EmptyList, Template, TemplateList},
+    boxes::{CreateTemplate, PoolList, Template, TemplateList, VolumeList},
     errors::ErrorCode,
 };
 use serde_json::json;
@@ -29,9 +29,12 @@ pub(in crate::http::boxes) fn delete() -> Doc {
     doc("Deletes a template").answers_nothing(204, "It is gone.")
 }
 
-/// Of a list that is always empty.
-pub(in crate::http::boxes) fn empty() -> Doc {
-    doc("Lists what there is none of").answers::<EmptyList>(200, "Nothing.")
+pub(in crate::http::boxes) fn volumes() -> Doc {
+    doc("Lists volumes: there are none").answers::<VolumeList>(200, "An empty list.")
+}
+
+pub(in crate::http::boxes) fn pools() -> Doc {
+    doc("Lists pools: there are none").answers::<PoolList>(200, "An empty list.")
 }
 
 pub(in crate::http::boxes) fn refused() -> Doc {

@@ -129,3 +129,38 @@ proptest! {
         prop_assert_eq!((cut.paint(), cut.behind()), (whole.paint(), whole.behind()));
     }
 }
+
+#[test]
+fn a_screen_is_painted_in_sequences_that_every_terminal_understands() {
+    let size = TerminalSize { rows: 5, columns: 40 };
+    let mut screen = Screen::new(size).unwrap();
+    let fed = "\x1b[38;5;123mcolour\x1b[0m \x1b[48;2;1;2;3mdepth\x1b[0m\r\n\
+        \x1b[1;4:3;38:2::9:8:7mcurly\x1b[0m\r\n----------------------------------------\r\n\
+        \x1b(0qqqqqqqqqqqq\x1b(B ハハハハハハ";
+    screen.feed(fed.as_bytes());
+    let painting = screen.paint();
+    for sequence in painting.split("\x1b[").skip(1) {
+        let end = sequence.find(|it: char| ('@'..='~').contains(&it)).unwrap();
+        let (parameters, rest) = sequence.split_at(end);
+        assert!(!parameters.contains(':') && !rest.starts_with('b'), "{sequence:?}");
+    }
+    assert!(painting.contains("38;5;123") && painting.contains("48;2;1;2;3"), "{painting:?}");
+    assert!(painting.contains(&"-".repeat(40)), "{painting:?}");
+    assert_eq!(Screen::painted(size, &painting).unwrap().paint(), painting);
+}
+
+#[test]
+fn attributes_with_colons_are_written_without_them() {
+    let rows = [
+        ("0", "0"),
+        ("1", "1"),
+        ("4:3", "4"),
+        ("38:5:7", "38;5;7"),
+        ("38:2:1:2:3", "38;2;1;2;3"),
+        ("48:2::1:2:3", "48;2;1;2;3"),
+        ("", ""),
+    ];
+    for (attribute, expected) in rows {
+        assert_eq!(plain_attribute(attribute), expected, "{attribute}");
+    }
+}

@@ -1,26 +1,100 @@
-//! One connection to a shell: what is typed goes out, what is shown comes in, and neither waits
-//! for the other.
+//! One WebSocket connection to a command or a shell. Input goes out and output comes in, and neither waits for
+//! the other.
 
 use std::{pin::pin, time::Duration};
 
 use api::{
-    exec::ClientFrame,
-    shell::{Start, Told},
+    exec::{ClientFrame, Encoding},
+    shell::Told,
 };
 use futures_util::{
     SinkExt as _, StreamExt as _,
     future::OptionFuture,
     stream::{SplitSink, SplitStream},
 };
-use tokio::{select, time::timeout};
+use serde::Serialize;
+use tokio::{
+    select,
+    sync::{mpsc, watch},
+    time::timeout,
+};
 use tokio_tungstenite::tungstenite::{Error as WsError, Message, protocol::CloseFrame};
 
-use super::{Ended, Local, Size, Update};
 use crate::{
     ClientError,
     address::Address,
     websocket::{self, Socket},
 };
+
+/// What goes to a command or a shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    Bytes(Vec<u8>),
+    /// End of file: a command's stdin is closed. Nothing comes after it.
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    pub rows: u16,
+    pub columns: u16,
+}
+
+/// What comes from the user's side.
+#[derive(Debug)]
+pub struct Local {
+    /// When the sender is dropped, the client leaves, and the command or shell goes on.
+    pub input: mpsc::Receiver<Input>,
+    /// The size of the user's terminal.
+    pub size: watch::Receiver<Size>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Stream {
+    /// Returns its name in the protocol.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+/// A part of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output<'a> {
+    pub stream: Stream,
+    /// So many bytes before these are no longer kept by the server.
+    pub lost: u64,
+    pub bytes: &'a [u8],
+    /// The place of the byte after these in the stream.
+    pub end: u64,
+}
+
+/// How a command or a shell ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    pub exit_code: Option<i32>,
+    /// The number of the signal that killed it, on Linux.
+    pub signal: Option<i32>,
+    /// `exited`, `signaled`, `cancelled`, `timed_out`, `not_started` or `lost`.
+    pub reason: String,
+    /// Says more if it did not end by itself.
+    pub message: Option<String>,
+}
+
+impl From<api::shell::Ended> for Ended {
+    fn from(ended: api::shell::Ended) -> Self {
+        let signal = ended.signal_number();
+        let api::shell::Ended { exit_code, reason, message, .. } = ended;
+        Self { exit_code, signal, reason, message }
+    }
+}
 
 /// The server asks for a sign of life every 20 s if nothing else is to be said.
 const SILENCE: Duration = Duration::from_mins(1);
@@ -31,7 +105,7 @@ const HEAD: usize = 9;
 /// What the server closes with when the token is not good any more.
 const TOKEN_ENDED: u16 = 4401;
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     sink: SplitSink<Socket, Message>,
     stream: SplitStream<Socket>,
     exec: String,
@@ -46,7 +120,7 @@ struct Refusal {
     retryable: bool,
 }
 
-pub(super) enum Over {
+pub(crate) enum Over {
     Ended(Ended),
     Left,
 }
@@ -61,11 +135,11 @@ enum Heard {
 
 impl Connection {
     /// Connects, and joins the shell.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         address: &Address,
         path: &str,
         token: &str,
-        start: Start,
+        start: impl Serialize,
     ) -> Result<Self, ClientError> {
         let socket = websocket::connect(address, path, token).await?;
         let (sink, stream) = socket.split();
@@ -73,22 +147,22 @@ impl Connection {
         let mut connection = Self { sink, stream, exec, can_write, refusal };
         let start = text(&ClientFrame::Start(Box::new(start)))?;
         connection.sink.send(start).await.map_err(websocket::broken)?;
-        // What is shown comes after `ready`.
+        // Output comes after `ready`.
         while !matches!(connection.hear(&mut |_| {}).await?, Heard::Ready) {}
         Ok(connection)
     }
 
-    pub(super) fn exec(&self) -> &str {
+    pub(crate) fn exec(&self) -> &str {
         &self.exec
     }
 
-    /// Stays until the shell ends or is left. `fresh` gets a new token when the old one is about to
-    /// end.
-    pub(super) async fn run(
+    /// Stays until the command or shell ends or the client leaves. `fresh` gets a new token when the old
+    /// one is about to expire.
+    pub(crate) async fn run(
         &mut self,
         local: &mut Local,
         fresh: impl AsyncFn() -> Result<String, ClientError>,
-        show: &mut impl FnMut(Update<'_>),
+        show: &mut impl FnMut(Output<'_>),
     ) -> Result<Over, ClientError> {
         let mut renewal = pin!(OptionFuture::default());
         let mut is_sending = false;
@@ -113,19 +187,20 @@ impl Connection {
                 Some(token) = &mut renewal, if !is_sending => {
                     renewal.set(None.into());
                     match token {
-                        Ok(token) => text(&ClientFrame::Auth { token })?,
+                        Ok(token) => text::<()>(&ClientFrame::Auth { token })?,
                         // The server ends the connection, and the next one says what is wrong.
                         Err(_) => continue,
                     }
                 }
-                typed = local.typed.recv(), if !is_sending => match typed {
-                    Some(typed) if can_write => Message::Binary(typed.into()),
+                input = local.input.recv(), if !is_sending => match input {
+                    Some(Input::Bytes(bytes)) if can_write => Message::Binary(bytes.into()),
+                    Some(Input::End) if can_write => text::<()>(&end_of_input())?,
                     Some(_) => continue,
                     None => return self.leave().await,
                 },
                 Ok(()) = local.size.changed(), if can_write && !is_sending => {
                     let Size { rows, columns } = *local.size.borrow_and_update();
-                    text(&ClientFrame::Resize { rows: rows.into(), cols: columns.into() })?
+                    text::<()>(&ClientFrame::Resize { rows: rows.into(), cols: columns.into() })?
                 }
             };
             self.sink.feed(message).await.map_err(websocket::broken)?;
@@ -134,12 +209,12 @@ impl Connection {
     }
 
     async fn leave(&mut self) -> Result<Over, ClientError> {
-        let close = text(&ClientFrame::Close)?;
+        let close = text::<()>(&ClientFrame::Close)?;
         self.sink.send(close).await.map_err(websocket::broken)?;
         Ok(Over::Left)
     }
 
-    async fn hear(&mut self, show: &mut impl FnMut(Update<'_>)) -> Result<Heard, ClientError> {
+    async fn hear(&mut self, show: &mut impl FnMut(Output<'_>)) -> Result<Heard, ClientError> {
         let message = hear(&mut self.stream).await?;
         self.understand(message, show)
     }
@@ -147,17 +222,26 @@ impl Connection {
     fn understand(
         &mut self,
         message: Message,
-        show: &mut impl FnMut(Update<'_>),
+        show: &mut impl FnMut(Output<'_>),
     ) -> Result<Heard, ClientError> {
         match message {
             Message::Binary(bytes) => {
-                if let Some((_, output)) = bytes.split_at_checked(HEAD) {
-                    show(Update::Output(output));
+                if let Some(output) = read_output(&bytes) {
+                    show(output);
                 }
                 Ok(Heard::Nothing)
             }
             Message::Text(frame) => {
                 let told = serde_json::from_str(&frame).map_err(ClientError::Answer)?;
+                if let Told::Gap { stream, offset, length } = &told {
+                    let stream = if stream == "stderr" { Stream::Stderr } else { Stream::Stdout };
+                    show(Output {
+                        stream,
+                        lost: *length,
+                        bytes: &[],
+                        end: offset.saturating_add(*length),
+                    });
+                }
                 Ok(self.note(told))
             }
             Message::Close(frame) => Err(self.closed(frame)),
@@ -177,7 +261,7 @@ impl Connection {
                 self.refusal = Some(Refusal { code, message, retryable });
                 Heard::Nothing
             }
-            Told::Other => Heard::Nothing,
+            Told::Gap { .. } | Told::Other => Heard::Nothing,
         }
     }
 
@@ -204,6 +288,19 @@ async fn hear(stream: &mut SplitStream<Socket>) -> Result<Message, ClientError> 
     message.unwrap_or(Err(WsError::ConnectionClosed)).map_err(websocket::broken)
 }
 
-fn text(frame: &ClientFrame<Start>) -> Result<Message, ClientError> {
+/// Reads a binary message: the stream, the place of its first byte, the bytes.
+fn read_output(message: &[u8]) -> Option<Output<'_>> {
+    let (head, bytes) = message.split_first_chunk::<HEAD>()?;
+    let [stream, offset @ ..] = *head;
+    let stream = if stream == 2 { Stream::Stderr } else { Stream::Stdout };
+    let end = u64::from_be_bytes(offset).saturating_add(bytes.len() as u64);
+    Some(Output { stream, lost: 0, bytes, end })
+}
+
+fn end_of_input() -> ClientFrame<()> {
+    ClientFrame::Stdin { data: String::new(), encoding: Encoding::Text, eof: true }
+}
+
+fn text<S: Serialize>(frame: &ClientFrame<S>) -> Result<Message, ClientError> {
     Ok(Message::Text(serde_json::to_string(frame).map_err(ClientError::Answer)?.into()))
 }
