@@ -16,6 +16,8 @@
 mod forged;
 mod keeping;
 mod reading;
+mod seal;
+mod sealing;
 mod verifying;
 
 use std::sync::{
@@ -33,7 +35,9 @@ use store::{Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
 pub use reading::{Offline, Wanted};
-pub use verifying::{Verified, VerifyError, verify};
+pub use seal::{NotAVerificationKey, VerificationKey};
+pub use sealing::{SealSettings, Sealer, take_verification_key};
+pub use verifying::{BadSeal, Expected, Verified, VerifyError, verify};
 
 use crate::{
     auth::Caller,
@@ -60,11 +64,11 @@ struct Inner {
 }
 
 impl Audit {
-    /// Begins to keep what is noted, in a task of this group.
-    pub fn open(store: Store, tasks: &Tasks) -> Self {
+    /// Begins to keep what is noted, and to seal the log if there is a sealer, in a task of this group.
+    pub fn open(store: Store, sealer: Option<Sealer>, tasks: &Tasks) -> Self {
         let (notes, queue) = mpsc::channel(QUEUE);
         let (lost, forged) = (Arc::<AtomicU64>::default(), Arc::<Forged>::default());
-        let keeper = Keeper::new(store.clone(), Arc::clone(&lost), Arc::clone(&forged));
+        let keeper = Keeper::new(store.clone(), sealer, Arc::clone(&lost), Arc::clone(&forged));
         tasks.start("audit", keeper.run(queue));
         Self(Arc::new(Inner { store, notes, lost, forged }))
     }
@@ -112,7 +116,7 @@ impl Audit {
         }
     }
 
-    /// Keeps what is left. What is noted after this is lost.
+    /// Keeps what is left and seals it. What is noted after this is lost.
     pub async fn close(&self) {
         let (closed, is_closed) = oneshot::channel();
         if self.0.notes.send(Message::Close(closed)).await.is_ok() {

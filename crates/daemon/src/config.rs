@@ -1,5 +1,6 @@
 //! One configuration: defaults, then a file, then the environment, then flags.
 
+mod audit;
 mod first;
 mod images;
 mod languages;
@@ -23,6 +24,7 @@ use model::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use audit::AuditConfig;
 pub use images::{ImagesConfig, RegistryConfig};
 pub use languages::{AddedLanguage, AddedLanguages};
 pub use layers::{ConfigError, Sources, load};
@@ -79,6 +81,7 @@ pub struct Config {
     pub policy: PolicyConfig,
     pub previews: PreviewsConfig,
     pub tokens: TokensConfig,
+    pub audit: AuditConfig,
     /// Languages besides the built-in ones.
     #[serde(skip_serializing_if = "AddedLanguages::is_empty")]
     pub languages: AddedLanguages,
@@ -265,6 +268,7 @@ impl Default for Config {
             policy: PolicyConfig::default(),
             previews: PreviewsConfig::default(),
             tokens: TokensConfig::default(),
+            audit: AuditConfig::default(),
             languages: AddedLanguages::new(),
         }
     }
@@ -386,7 +390,12 @@ impl Config {
         if let Err(problem) = self.limit_policy().check_defaults() {
             return refuse(problem.to_string());
         }
-        let problems = [self.sandboxes.problem(), self.images.problem(), self.providers.problem()];
+        let problems = [
+            self.sandboxes.problem(),
+            self.images.problem(),
+            self.providers.problem(),
+            self.audit.problem(),
+        ];
         if let Some(problem) = problems.into_iter().flatten().next() {
             return refuse(problem);
         }

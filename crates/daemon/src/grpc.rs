@@ -21,7 +21,7 @@ mod yaml;
 
 use engine::{sandboxes::Sandboxes, sessions::Sessions};
 
-use crate::tokens::Tokens;
+use crate::{audit::Sealer, tokens::Tokens};
 use door::Door;
 
 #[doc(hidden)]
@@ -43,4 +43,6 @@ pub struct Lifecycle {
     pub sessions: Option<Sessions>,
     /// The Unix socket, beside the main port.
     pub socket: Option<Door>,
+    /// Seals the audit log. A server that keeps nothing has none.
+    pub sealer: Option<Sealer>,
 }

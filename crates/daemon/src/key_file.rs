@@ -50,6 +50,38 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
     write(path, bytes).map_err(|source| KeyFileError::File { path: path.to_owned(), source })
 }
 
+/// Does the same, and overwrites what the file held before.
+pub(crate) fn replace_and_erase(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
+    let replace = || {
+        write_unfinished(path, bytes)?;
+        erase(path)?;
+        finish(path)
+    };
+    replace().map_err(|source| KeyFileError::File { path: path.to_owned(), source })
+}
+
+/// Overwrites a file with zeros. A file system may keep copies that this does not reach.
+pub(crate) fn erase(path: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or_default();
+    file.write_all(&vec![0; length])?;
+    file.sync_all()
+}
+
+/// Reads a file that [`replace_and_erase`] writes, if it is there. A replacement that a crash interrupted is completed.
+pub(crate) fn read_or_recover(path: &Path) -> Result<Option<Vec<u8>>, KeyFileError> {
+    let recover = || match read(path) {
+        Ok(bytes) if bytes.iter().all(|byte| *byte == 0) && unfinished(path).exists() => {
+            finish(path)?;
+            read(path).map(Some)
+        }
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    };
+    recover().map_err(|source| KeyFileError::File { path: path.to_owned(), source })
+}
+
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut key = Vec::new();
     File::open(path)?.take(1024).read_to_end(&mut key)?;
@@ -58,21 +90,39 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Makes a key and has it on disk.
 fn make(path: &Path) -> io::Result<Vec<u8>> {
-    let mut key = vec![0; LENGTH];
+    let key = random()?;
+    write(path, &key)?;
+    Ok(key.to_vec())
+}
+
+/// Returns a new key.
+pub(crate) fn random() -> io::Result<[u8; LENGTH]> {
+    let mut key = [0; LENGTH];
     if getrandom(&mut key, GetRandomFlags::empty())? != LENGTH {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    write(path, &key)?;
     Ok(key)
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let unfinished = path.with_extension("key.new");
+    write_unfinished(path, bytes)?;
+    finish(path)
+}
+
+fn unfinished(path: &Path) -> PathBuf {
+    path.with_extension("key.new")
+}
+
+fn write_unfinished(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(unfinished(path))?;
     file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&unfinished, path)?;
+    file.sync_all()
+}
+
+fn finish(path: &Path) -> io::Result<()> {
+    fs::rename(unfinished(path), path)?;
     if let Some(folder) = path.parent() {
         File::open(folder)?.sync_all()?;
     }

@@ -21,6 +21,7 @@ use store::{
 use tokio::{net::TcpListener, select};
 
 use crate::{
+    audit::Sealer,
     auth::Keyring,
     config::{Config, ConfigError},
     grpc::{
@@ -182,7 +183,11 @@ pub async fn run(
         }
         None => None,
     };
-    let lifecycle = Lifecycle { sandboxes: sandboxes.clone(), tokens, sessions, socket };
+    let sealer = match kind {
+        Kind::Lasting => Some(Sealer::open(&config.data, config.audit.settings())?),
+        Kind::Private | Kind::Examined => None,
+    };
+    let lifecycle = Lifecycle { sandboxes: sandboxes.clone(), tokens, sessions, socket, sealer };
     let serving = serve(listener, engine.clone(), keyring, lifecycle, settings, shutdown);
     let end = select! {
         () = serving => Ok(()),

@@ -177,10 +177,10 @@ pub async fn serve(
     let (set_phase, phase) = watch::channel(Phase::Serving);
     let tasks = Tasks::default();
     let settings = Arc::new(settings);
-    let Lifecycle { sandboxes, tokens: signer, sessions, socket } = lifecycle;
+    let Lifecycle { sandboxes, tokens: signer, sessions, socket, sealer } = lifecycle;
     // Apart from the others, so that what they note at their end is kept too.
     let keeping = Tasks::default();
-    let audit = Audit::open(keyring.store().clone(), &keeping);
+    let audit = Audit::open(keyring.store().clone(), sealer, &keeping);
     let previews = previews_url(&listener, &settings);
     let hosts = Arc::new(Hosts::of(listener.local_addr().ok(), &settings, previews.as_deref()));
     let strangers = Strangers::new(settings.wrong_per_peer, settings.is_behind_proxy);

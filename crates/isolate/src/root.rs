@@ -165,8 +165,7 @@ impl Template {
     /// Adds the program `python` where the machine has only a `python3`: many programs and agents call
     /// it so. It is a link in a layer of our own over `/usr/local/bin`; the machine's is as it was.
     fn python(&self) -> Result<(), RootError> {
-        /// What is here is covered in every slot and sandbox.
-        const LAYER: &str = "tmp/programs";
+        const LAYER: &str = "run/ringfence/programs";
         let folders = PROGRAMS.map(PathBuf::from);
         let bin = self.at.join("usr/local/bin");
         let Some(target) = python_to_add(&folders).filter(|_| bin.is_dir()) else { return Ok(()) };

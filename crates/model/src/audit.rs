@@ -47,10 +47,12 @@ pub enum Action {
     FileWrite,
     /// Entries that could not be kept; how many is their count.
     AuditLost,
+    /// A checkpoint of the log was sealed with the server's sealing key.
+    AuditSeal,
 }
 
 impl Action {
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::KeyCreate,
         Self::KeyRevoke,
         Self::TokenMint,
@@ -83,6 +85,7 @@ impl Action {
         Self::FileList,
         Self::FileWrite,
         Self::AuditLost,
+        Self::AuditSeal,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -119,6 +122,7 @@ impl Action {
             Self::FileList => "file.list",
             Self::FileWrite => "file.write",
             Self::AuditLost => "audit.lost",
+            Self::AuditSeal => "audit.seal",
         }
     }
 

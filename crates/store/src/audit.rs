@@ -286,23 +286,31 @@ impl Broken {
 #[derive(Clone, Debug)]
 pub struct Chain {
     last: Link,
-    checkpoint: Option<Link>,
+    /// Those that were not reached yet, the next one last.
+    checkpoints: Vec<Link>,
 }
 
 impl Chain {
     /// Begins after a place that is known to be good: [`Link::START`] for a whole log.
     pub fn after(known: Link) -> Self {
-        Self { last: known, checkpoint: None }
+        Self { last: known, checkpoints: Vec::new() }
     }
 
-    /// Expects this record to be there.
+    /// Expects these records to be in the log. Those before its beginning are not checked.
     #[must_use]
-    pub fn with_checkpoint(self, checkpoint: Option<Link>) -> Self {
-        Self { checkpoint, ..self }
+    pub fn with_checkpoints(self, mut checkpoints: Vec<Link>) -> Self {
+        checkpoints.retain(|checkpoint| checkpoint.sequence > self.last.sequence);
+        checkpoints.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.sequence));
+        Self { checkpoints, ..self }
     }
 
-    /// Takes up the next line, without its end.
-    pub fn add(&mut self, line: &str) -> Result<(), Broken> {
+    /// Returns the last record that was checked.
+    pub fn last(&self) -> Link {
+        self.last
+    }
+
+    /// Checks the next line, given without its line break, and returns its record.
+    pub fn add(&mut self, line: &str) -> Result<Record, Broken> {
         let sequence = self.last.sequence.saturating_add(1);
         let form = || Broken::Form { sequence };
         let record: Record = serde_json::from_str(line).map_err(|_not_a_record| form())?;
@@ -318,28 +326,28 @@ impl Chain {
         }
         let told: Hash =
             record.hash.as_deref().unwrap_or_default().parse().map_err(|_not_a_hash| form())?;
-        let body = Record { hash: None, ..record }.line().map_err(|_error| form())?;
-        let hash = Hash(Sha256::digest(body).into());
+        let record = Record { hash: None, ..record };
+        let hash = Hash(Sha256::digest(record.line().map_err(|_error| form())?).into());
         if hash != told {
             return Err(Broken::Hash { sequence });
         }
         self.last = Link { sequence, hash };
-        match self.checkpoint {
-            Some(checkpoint) if checkpoint.sequence == sequence && checkpoint.hash != hash => {
-                Err(Broken::Checkpoint { sequence })
+        while let Some(checkpoint) = self.checkpoints.pop_if(|it| it.sequence == sequence) {
+            if checkpoint.hash != hash {
+                return Err(Broken::Checkpoint { sequence });
             }
-            _ => Ok(()),
         }
+        Ok(record)
     }
 
     /// Ends with the last line. Returns where the log ends.
     pub fn end(self) -> Result<Link, Broken> {
-        match self.checkpoint {
-            Some(checkpoint) if checkpoint.sequence > self.last.sequence => {
+        match self.checkpoints.last() {
+            Some(checkpoint) => {
                 let sequence = self.last.sequence.saturating_add(1);
                 Err(Broken::Cut { sequence, checkpoint: checkpoint.sequence })
             }
-            _ => Ok(self.last),
+            None => Ok(self.last),
         }
     }
 }

@@ -2,16 +2,18 @@
 
 use std::{
     fmt::Write as _,
-    fs::File,
+    fs::{self, File},
     io::{self, BufRead, BufReader},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 use client::admin::{Admin, AuditPart};
-use daemon::audit::{Offline, Verified, Wanted, verify};
+use daemon::audit::{
+    Expected, Offline, VerificationKey, Verified, Wanted, take_verification_key, verify,
+};
 use serde_json::Value;
 
 use crate::{
@@ -27,9 +29,13 @@ use crate::{
   ringfence audit list --outcome denied --limit 20
   ringfence audit export > audit.jsonl
   ringfence audit verify audit.jsonl --checkpoint 1234:0f3a…
+  ringfence audit key > /media/usb/audit.key
+  ringfence audit verify audit.jsonl --verification-key /media/usb/audit.key
 
-An export ends with a checkpoint on stderr: keep it elsewhere. With it, verify also notices
-that records were cut off at the end.")]
+The server seals the log every few minutes. With the verification key, which belongs on another
+machine, verify also finds a log that an intruder has written anew. An export ends with a
+checkpoint on stderr: keep it elsewhere. With it, verify also notices that records were cut off
+at the end.")]
 pub(crate) struct Audit {
     #[command(subcommand)]
     action: Action,
@@ -48,16 +54,27 @@ enum Action {
         after: Option<String>,
     },
     /// Check that no record was changed, left out, put in or moved
-    Verify {
-        /// An export, or - for stdin; without it, what the server has
-        file: Option<PathBuf>,
-        /// The checkpoint that the export begins after
-        #[arg(long, value_name = "CHECKPOINT")]
-        after: Option<String>,
-        /// A checkpoint that must be in it
-        #[arg(long, value_name = "CHECKPOINT")]
-        checkpoint: Option<String>,
-    },
+    Verify(Verify),
+    /// Print the verification key and remove it from the data directory: it can be taken once
+    Key,
+}
+
+#[derive(Args, Debug)]
+struct Verify {
+    /// An export, or - for stdin; without it, what the server has
+    file: Option<PathBuf>,
+    /// The checkpoint that the export begins after
+    #[arg(long, value_name = "CHECKPOINT")]
+    after: Option<String>,
+    /// A checkpoint that must be in it (may be repeated)
+    #[arg(long, value_name = "CHECKPOINT")]
+    checkpoint: Vec<String>,
+    /// A file of checkpoints that must be in it, as audit.checkpoints has the server write it
+    #[arg(long, value_name = "FILE")]
+    checkpoints: Option<PathBuf>,
+    /// A file with the verification key: check the seals too (may be repeated)
+    #[arg(long, value_name = "FILE")]
+    verification_key: Vec<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -100,18 +117,31 @@ impl Audit {
         match &self.action {
             Action::List(list) => runtime.block_on(self.list(list))?,
             Action::Export { after } => runtime.block_on(self.export(after.as_deref()))?,
-            Action::Verify { file, after, checkpoint } => {
-                let (after, checkpoint) = (after.as_deref(), checkpoint.as_deref());
-                let Verified { records, checkpoint } = if let Some(file) = file {
-                    verify(lines(file)?, after, checkpoint)?
+            Action::Verify(checked) => {
+                let expected = checked.expected()?;
+                let verified = if let Some(file) = &checked.file {
+                    verify(lines(file)?, &expected)?
                 } else {
-                    let all = runtime.block_on(self.all(after))?;
-                    verify(all.into_iter().map(Ok), after, checkpoint)?
+                    let all = runtime.block_on(self.all(checked.after.as_deref()))?;
+                    verify(all.into_iter().map(Ok), &expected)?
                 };
-                say(&format!("{records} records, none changed; checkpoint {checkpoint}"))?;
+                say(&summary(&verified))?;
             }
+            Action::Key => say(&self.take_key()?)?,
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn take_key(&self) -> anyhow::Result<String> {
+        let data = self.server.data()?;
+        let key = take_verification_key(&data)
+            .with_context(|| format!("cannot take the verification key from {}", data.display()))?;
+        key.with_context(|| {
+            format!(
+                "{} has no verification key: it was taken before, or no server has started there",
+                data.display()
+            )
+        })
     }
 
     async fn list(&self, list: &List) -> anyhow::Result<()> {
@@ -138,7 +168,8 @@ impl Audit {
         for line in &lines {
             say(line)?;
         }
-        let Verified { checkpoint, .. } = verify(lines.into_iter().map(Ok), after, None)?;
+        let expected = Expected { after: after.map(str::to_owned), ..Expected::default() };
+        let Verified { checkpoint, .. } = verify(lines.into_iter().map(Ok), &expected)?;
         complain(&format!("checkpoint {checkpoint}"));
         Ok(())
     }
@@ -166,6 +197,33 @@ impl Audit {
         log.close().await;
         Ok(all)
     }
+}
+
+impl Verify {
+    fn expected(&self) -> anyhow::Result<Expected> {
+        let mut checkpoints = self.checkpoint.clone();
+        if let Some(file) = &self.checkpoints {
+            // Each line is a time and a checkpoint.
+            let last_word = |line: &str| line.split_whitespace().last().map(str::to_owned);
+            checkpoints.extend(read(file)?.lines().filter_map(last_word));
+        }
+        let keys: anyhow::Result<Vec<VerificationKey>> =
+            self.verification_key.iter().map(|file| Ok(read(file)?.parse()?)).collect();
+        Ok(Expected { after: self.after.clone(), checkpoints, keys: keys? })
+    }
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+fn summary(verified: &Verified) -> String {
+    let Verified { records, checkpoint, sealed } = verified;
+    let seals = match sealed {
+        Some(sealed) => format!("sealed up to record {sealed}"),
+        None => "seals not checked (no --verification-key)".to_owned(),
+    };
+    format!("{records} records, none changed; {seals}; checkpoint {checkpoint}")
 }
 
 impl List {

@@ -15,7 +15,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::forged::{self, Forged};
+use super::{
+    forged::{self, Forged},
+    sealing::Sealer,
+};
 use crate::clock;
 
 /// How long an entry waits for others, so that the disk is awaited once for many and those who
@@ -41,16 +44,43 @@ pub(super) struct Keeper {
     forged: Arc<Forged>,
     waiting: Vec<Entry>,
     due: Option<Instant>,
+    sealing: Option<Sealing>,
+}
+
+/// The sealer, and when it seals next.
+#[derive(Debug)]
+struct Sealing {
+    sealer: Sealer,
+    due: Instant,
+}
+
+impl Sealing {
+    /// Seals at once what an earlier server left unsealed.
+    fn new(sealer: Sealer) -> Self {
+        Self { sealer, due: Instant::now() }
+    }
+
+    async fn seal(&mut self, store: &Store) {
+        self.sealer.seal(store).await;
+        self.due = Instant::now() + self.sealer.interval();
+    }
 }
 
 impl Keeper {
-    pub(super) fn new(store: Store, lost: Arc<AtomicU64>, forged: Arc<Forged>) -> Self {
-        Self { store, lost, forged, waiting: Vec::new(), due: None }
+    pub(super) fn new(
+        store: Store,
+        sealer: Option<Sealer>,
+        lost: Arc<AtomicU64>,
+        forged: Arc<Forged>,
+    ) -> Self {
+        let sealing = sealer.map(Sealing::new);
+        Self { store, lost, forged, waiting: Vec::new(), due: None, sealing }
     }
 
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Message>) {
         loop {
-            let message = match self.due {
+            let seals_at = self.sealing.as_ref().map(|sealing| sealing.due);
+            let message = match self.due.into_iter().chain(seals_at).min() {
                 Some(due) => timeout_at(due, queue.recv()).await,
                 None => Ok(queue.recv().await),
             };
@@ -61,7 +91,7 @@ impl Keeper {
                         self.keep().await;
                     }
                 }
-                Err(_elapsed) => self.keep().await,
+                Err(_elapsed) => self.keep_or_seal().await,
                 Ok(Some(Message::Settle(settled))) => {
                     self.keep().await;
                     // Whoever has gone away needs no answer.
@@ -73,11 +103,28 @@ impl Keeper {
                         self.take_last(message);
                     }
                     self.keep().await;
+                    self.seal().await;
                     let _ = closed.send(());
                     return;
                 }
                 Ok(None) => return self.keep().await,
             }
+        }
+    }
+
+    async fn keep_or_seal(&mut self) {
+        let now = Instant::now();
+        if self.due.is_some_and(|due| due <= now) {
+            self.keep().await;
+        }
+        if self.sealing.as_ref().is_some_and(|sealing| sealing.due <= now) {
+            self.seal().await;
+        }
+    }
+
+    async fn seal(&mut self) {
+        if let Some(sealing) = &mut self.sealing {
+            sealing.seal(&self.store).await;
         }
     }
 
@@ -153,7 +200,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&folder.path().join("s.db")).unwrap();
         let tasks = Tasks::default();
-        let audit = Audit::open(store.clone(), &tasks);
+        let audit = Audit::open(store.clone(), None, &tasks);
         audit.note(noted(Action::ExecStart, Outcome::Granted));
         audit.note(noted(Action::ExecStart, Outcome::Granted));
         for _ in 0..500 {
@@ -182,7 +229,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&folder.path().join("s.db")).unwrap();
         let tasks = Tasks::default();
-        let audit = Audit::open(store.clone(), &tasks);
+        let audit = Audit::open(store.clone(), None, &tasks);
         for _ in 0..10_000 {
             audit.note_forged(NotGenuine::Signature);
         }
@@ -216,7 +263,7 @@ mod tests {
             assert!(sqlite.unwrap().success());
         };
         let lost = Arc::<AtomicU64>::default();
-        let mut keeper = Keeper::new(store.clone(), lost, Arc::default());
+        let mut keeper = Keeper::new(store.clone(), None, lost, Arc::default());
         tamper("ALTER TABLE audit RENAME TO away");
         for _ in 0..HELD + 7 {
             keeper.take(noted(Action::ExecStart, Outcome::Granted));

@@ -8,7 +8,7 @@ use api::{
         PullImageRequest, RemoveImageRequest, image_service_client::ImageServiceClient,
     },
 };
-use daemon::audit::verify;
+use daemon::audit::{Expected, verify};
 use harness::{
     imaging::small_system,
     registry::{Fake, honest},
@@ -51,7 +51,9 @@ async fn log(daemon: &Daemon) -> Vec<Value> {
     let typed: Vec<api::audit::AuditRecord> =
         serde_json::from_value(page["records"].clone()).unwrap();
     let lines = typed.iter().map(|record| Ok(serde_json::to_string(record).unwrap()));
-    let verified = verify(lines, None, page["checkpoint"].as_str()).unwrap();
+    let checkpoint = page["checkpoint"].as_str().unwrap().to_owned();
+    let expected = Expected { checkpoints: vec![checkpoint], ..Expected::default() };
+    let verified = verify(lines, &expected).unwrap();
     assert_eq!(page["checkpoint"], verified.checkpoint);
     records
 }

@@ -202,6 +202,7 @@ impl Sandboxed {
             tokens: Some(tokens.clone()),
             sessions: Some(sessions.clone()),
             socket: door,
+            sealer: None,
         };
         let (with, scripted) = ((engine.clone().into(), lifecycle), Scripted::default());
         let keys = tempfile::tempdir().unwrap();

@@ -45,7 +45,7 @@ fn lines(count: i64) -> Vec<String> {
 }
 
 fn verify(lines: &[String], checkpoint: Option<Link>) -> Result<Link, Broken> {
-    let mut chain = Chain::after(Link::START).with_checkpoint(checkpoint);
+    let mut chain = Chain::after(Link::START).with_checkpoints(checkpoint.into_iter().collect());
     for line in lines {
         chain.add(line)?;
     }
@@ -79,7 +79,7 @@ fn a_whole_log_is_verified_and_says_where_it_ends() {
     assert_eq!(verify(&lines, Some(end)), Ok(end));
     assert_eq!(verify(&[], None), Ok(Link::START));
     let mut rest = Chain::after(verify(&lines[..20], None).unwrap());
-    lines[20..].iter().try_for_each(|line| rest.add(line)).unwrap();
+    lines[20..].iter().try_for_each(|line| rest.add(line).map(drop)).unwrap();
     assert_eq!(rest.end(), Ok(end));
     for bad in
         ["", "1", "x:00", "1:0", &format!("-1:{}", Hash::NONE), &format!("1:{}", "G".repeat(64))]

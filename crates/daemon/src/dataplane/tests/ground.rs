@@ -156,7 +156,7 @@ impl Ground {
         let sessions = opened.await.unwrap();
         let app = App::new(Parts {
             keyring: keyring.clone(),
-            audit: crate::audit::Audit::open(keyring.store().clone(), &Tasks::default()),
+            audit: crate::audit::Audit::open(keyring.store().clone(), None, &Tasks::default()),
             executor: engine.clone().into(),
             settings: Arc::new(Settings::default()),
             origins: Arc::new(Origins::new(Vec::new())),
