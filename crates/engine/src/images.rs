@@ -207,6 +207,16 @@ impl Images {
         wanted: Wanted,
         listener: &Listener,
     ) -> Result<Found, ImageError> {
+        let found = self.find_or_pull(tenant, wanted, listener).await;
+        found.map_err(|error| self.inner.workers.cause_of(error))
+    }
+
+    async fn find_or_pull(
+        &self,
+        tenant: &Tenant,
+        wanted: Wanted,
+        listener: &Listener,
+    ) -> Result<Found, ImageError> {
         let Wanted { reference, opened, policy } = wanted;
         if opened.is_none() {
             self.check(&reference)?;

@@ -200,6 +200,11 @@ impl Spawner {
         let _ = rustix::net::shutdown(self.shared.socket.get_ref(), rustix::net::Shutdown::Both);
     }
 
+    /// Tells whether the spawner is ending or gone: whatever fails from now on fails because of that.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.state().is_closing || *self.shared.gone.borrow()
+    }
+
     /// Has a slot ended that does not end by itself.
     pub(crate) async fn destroy(&self, slot: SlotNumber) -> Result<(), EngineError> {
         self.order(&Order::Destroy { slot: slot.0 }).await

@@ -52,6 +52,11 @@ impl Workers {
         self.inner.settings.endpoint_of(registry)
     }
 
+    /// Returns why work on an image failed. A worker that ends with its server is no failure of the image.
+    pub(super) fn cause_of(&self, error: ImageError) -> ImageError {
+        if self.inner.spawner.is_ending() { ImageError::SpawnerGone } else { error }
+    }
+
     /// Returns the link to the worker, which is started if there is none.
     pub(super) async fn link(&self) -> Result<Use, ImageError> {
         let mut current = self.inner.current.lock().await;

@@ -203,6 +203,24 @@ async fn a_worker_killed_in_the_middle_is_told_and_the_next_pull_works() {
     bench.end();
 }
 
+/// A snapshot or a sandbox that waits for the image must not be failed by a server that is stopping: the next one
+/// continues.
+#[tokio::test]
+async fn a_pull_that_is_cut_short_by_the_end_of_the_server_reports_that_end() {
+    let built = build(&[vec![file("a", "a")]]);
+    let mut stuck = Stuck::new(&built);
+    let bench = Bench::listing(&[stuck.server.address.to_string()]).await;
+    let name = format!("{}/a", stuck.server.address);
+    let ending = async {
+        stuck.reached().await;
+        bench.engine.close();
+    };
+    let (pulled, ()) = tokio::join!(bench.pull(&name), ending);
+    assert_eq!(pulled.unwrap_err(), ImageError::SpawnerGone);
+    assert_eq!(bench.get(&name).await.unwrap_err(), ImageError::SpawnerGone);
+    bench.end();
+}
+
 #[tokio::test]
 async fn a_pull_that_nobody_wants_any_more_is_stopped_and_leaves_nothing() {
     let built = build(&[vec![file("a", "a")]]);
