@@ -21,6 +21,39 @@ for path in ("/proc/cmdline", "/proc/config.gz", "/proc/kallsyms", "/proc/interr
     probe("X30", f"read {path}")(lambda path=path: generic(path))
 
 
+for path in ("/proc/stat", "/proc/meminfo", "/proc/loadavg"):
+    @probe("X30", f"{path} shows what the machine is doing")
+    def _(path=path):
+        before = read(path)
+        # Whoever counts sees this.
+        sum(number * number for number in range(1 << 20))
+        memory = bytearray(1 << 24)
+        if read(path) != before:
+            raise Open("it changes")
+        if path == "/proc/stat" and any(line.split()[1:] != ["0"] * 10 for line in before.decode().splitlines() if line.startswith("cpu")):
+            raise Open("counters")
+        raise Blocked(f"the same, {len(memory)} bytes later")
+
+
+@probe("X30", "entries of /proc beside processes and those of the list")
+def _():
+    listed = {"cpuinfo", "filesystems", "loadavg", "meminfo", "mounts", "net", "self", "stat", "sys", "sysvipc", "thread-self",
+              "uptime", "version"}
+    shown = []
+    for name in os.listdir("/proc"):
+        path = f"/proc/{name}"
+        if name in listed or name.isdigit():
+            continue
+        try:
+            if os.listdir(path) if os.path.isdir(path) else read(path, 1):
+                shown.append(name)
+        except OSError:
+            pass
+    if shown:
+        raise Open(str(shown))
+    raise Blocked("nothing")
+
+
 @probe("X30", "host name")
 def _():
     if socket.gethostname() == "sandbox" != fact("hostname"):

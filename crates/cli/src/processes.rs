@@ -3,11 +3,14 @@
 
 use std::{
     env,
-    fs::{self, File},
+    fs::{self, DirBuilder, File},
     io::{Read as _, Seek as _, Write as _},
     os::{
         fd::{AsFd, AsRawFd as _, OwnedFd},
-        unix::{fs::chown, process::CommandExt as _},
+        unix::{
+            fs::{DirBuilderExt as _, PermissionsExt as _, chown},
+            process::CommandExt as _,
+        },
     },
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -68,6 +71,7 @@ enum ToldOfSocket {
 pub(crate) fn start(config: &Config, kind: Kind) -> anyhow::Result<ExitCode> {
     let is_private = kind != Kind::Lasting;
     raise_descriptor_limit()?;
+    make_data_directory(&config.data)?;
     if !is_private && !locks::wait_until_free(&locks::of_data(&config.data))? {
         bail!("{} is in use by another ringfence process", config.data.display());
     }
@@ -346,9 +350,26 @@ fn user_number(passwd: &str, name: &str) -> Option<u32> {
     })
 }
 
+/// Makes the data directory if it is missing, and refuses one that other users of the machine can look into: it holds
+/// keys and the output of every command.
+fn make_data_directory(data: &Path) -> anyhow::Result<()> {
+    let shown = data.display();
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(data)
+        .with_context(|| format!("cannot make the data directory {shown}"))?;
+    let mode = fs::metadata(data)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        bail!(
+            "other users can look into the data directory {shown} (mode {mode:o}): run chmod 700 {shown}"
+        );
+    }
+    Ok(())
+}
+
 /// Makes the data directory the daemon's own, with what is in it.
 fn hand_over(data: &Path, user: u32) -> std::io::Result<()> {
-    fs::create_dir_all(data)?;
     chown(data, Some(user), Some(user))?;
     for entry in fs::read_dir(data)? {
         let entry = entry?;

@@ -10,7 +10,11 @@ mod providers;
 mod sandboxes;
 mod units;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use api::fathom::MAX_MESSAGE_BYTES;
 use engine::{PoolIdle, languages::Languages};
@@ -499,6 +503,12 @@ impl Config {
             queued: self.executions.queued,
             held: self.executions.held,
         }
+    }
+
+    /// Returns the folders that the daemon writes to.
+    pub fn written_folders(&self) -> Vec<PathBuf> {
+        let checkpoints = self.audit.checkpoints.as_deref().and_then(Path::parent);
+        [self.data.as_path()].into_iter().chain(checkpoints).map(Path::to_owned).collect()
     }
 
     /// Returns the folder in which each sandbox has its own.

@@ -10,6 +10,7 @@ mod identity;
 pub mod paths;
 pub mod plan;
 pub mod posture;
+mod procfs;
 pub mod sandbox;
 pub mod socket;
 pub mod supervisor;
@@ -26,6 +27,8 @@ pub mod cgroup;
 pub mod disk;
 #[cfg(feature = "spawner")]
 pub mod failpoint;
+#[cfg(feature = "spawner")]
+pub mod lockdown;
 #[cfg(feature = "spawner")]
 pub mod root;
 #[cfg(feature = "spawner")]

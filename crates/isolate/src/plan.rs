@@ -64,8 +64,6 @@ pub struct Plan {
     pub hostname: String,
     pub disk: Disk,
     pub namespace: NamespaceLimits,
-    /// Entries of `/proc` that user code must not read; those that are not there are passed over.
-    pub masked: Vec<String>,
     pub rights: Rights,
     /// The filter for init itself, loaded last.
     pub init_filter: Vec<u8>,

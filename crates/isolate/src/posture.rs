@@ -13,6 +13,17 @@ pub struct Posture {
     pub kernel: String,
     pub identity: Identity,
     pub limits: Limits,
+    pub system_files: SystemFiles,
+}
+
+/// Whether file locks and file events of the machine's programs and of `/etc` belong to one slot or sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SystemFiles {
+    /// Each has read-only overlays of its own.
+    Private,
+    /// The kernel has no overlays over this machine's file systems: programs that know of each other can
+    /// exchange signals by locks on the same file.
+    Shared,
 }
 
 /// What holds the limits of a slot.

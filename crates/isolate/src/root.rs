@@ -1,7 +1,12 @@
 //! The root of the `host` image: the machine's own `/usr`, read-only, with an `/etc` of our own.
 //!
-//! It is built once, when the spawner starts; every slot gets a clone of the whole tree by one
-//! system call. Never the host's `/etc`, `/root`, `/home`, `/var`, nor any socket.
+//! The template is built once, when the spawner starts. Every slot and sandbox gets read-only overlays of
+//! its own over it: file locks and inotify belong to an inode of one file system, so with shared inodes
+//! tenants could observe and signal each other. Never the host's `/etc`, `/root`, `/home`, `/var`, nor
+//! any socket.
+
+mod proc_files;
+mod programs;
 
 use std::{
     ffi::CString,
@@ -15,23 +20,36 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, mkdirat, openat},
+    fs::{CWD, FileType, Mode, OFlags, chmod, makedev, mkdirat, mknodat, openat},
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags,
-        UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount,
-        mount_bind_recursive, move_mount, open_tree,
+        UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount, mount_bind,
+        move_mount, open_tree, unmount,
     },
 };
 
-use crate::{sandbox::SYSTEM, sys};
+use crate::{posture::SystemFiles, procfs, sys};
+use programs::Programs;
 
-/// The prepared tree that slots get clones of.
+/// What the roots of slots and sandboxes are made of.
 #[derive(Debug)]
 pub struct Template {
     at: PathBuf,
     /// The same file system, where it can still be written to.
     writable: OwnedFd,
+    programs: Programs,
+    devices: Devices,
+    system_files: SystemFiles,
+}
+
+/// Where the devices of a root come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Devices {
+    /// Nodes in the template: each overlay has inodes of its own for them.
+    Nodes,
+    /// The host's nodes, bound: an ordinary user cannot make any.
+    Bound,
 }
 
 /// The template could not be built.
@@ -51,8 +69,24 @@ pub enum RootError {
     },
 }
 
-/// Devices that every program may have.
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// Devices that every program may have, with their numbers.
+const DEVICES: [(&str, u32, u32); 6] = [
+    ("null", 1, 3),
+    ("zero", 1, 5),
+    ("full", 1, 7),
+    ("random", 1, 8),
+    ("urandom", 1, 9),
+    ("tty", 5, 0),
+];
+
+/// The folders of the template. The root of slots and sandboxes, without what is mounted in it.
+const BASE: &str = "base";
+/// What every `/usr` has beside the machine's files.
+const ADDED: &str = "added";
+/// The upper layer of overlays that add nothing: an overlay needs two.
+const EMPTY: &str = "empty";
+/// Where a root is put together before its slot gets it.
+const ASSEMBLY: &str = "assembly";
 
 /// Files and directories of `/etc` that carry no secrets and that programs need. Everything else
 /// in it is ours.
@@ -78,16 +112,24 @@ const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\nservices: fil
     protocols: files\n";
 
 impl Template {
-    /// Builds the tree at this empty directory. The caller has a mount namespace of its own. With an
-    /// owner, the files and directories of the tree itself belong to that user of the machine, never
-    /// those of the machine that are mounted in it.
+    /// Builds the template at this empty directory. The caller has a mount namespace of its own. With an
+    /// owner, the files and directories of the template itself belong to that user of the machine, never
+    /// those of the machine that are mounted over it.
     pub fn build(at: &Path, owner: Option<u32>) -> Result<Self, RootError> {
         mount("tmpfs", at, "tmpfs", MountFlags::NOSUID, c"mode=0755")
             .map_err(|errno| RootError::Mount { path: at.to_owned(), errno })?;
         let fail = |errno| RootError::Mount { path: at.to_owned(), errno };
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let template =
-            Self { at: at.to_owned(), writable: open_tree(CWD, at, flags).map_err(fail)? };
+        let mut template = Self {
+            at: at.to_owned(),
+            writable: open_tree(CWD, at, flags).map_err(fail)?,
+            programs: Programs::find(),
+            devices: Devices::Bound,
+            system_files: SystemFiles::Private,
+        };
+        for folder in [BASE, ADDED, EMPTY, ASSEMBLY] {
+            make_folder(&at.join(folder))?;
+        }
         for dir in ["dev", "dev/pts", "dev/shm", "etc", "home", "home/agbox", "proc", "root"] {
             template.dir(dir)?;
         }
@@ -95,30 +137,74 @@ impl Template {
             template.dir(dir)?;
         }
         template.etc()?;
+        template.add_proc_files()?;
+        template.add_programs()?;
+        template.add_devices()?;
         if let Some(owner) = owner {
-            // Before anything of the machine is mounted below.
             give_all(at, owner)
                 .map_err(|source| RootError::Make { path: at.to_owned(), source })?;
         }
-        template.system()?;
-        template.python()?;
-        template.devices()?;
+        template.try_assembly()?;
         template.seal()?;
         Ok(template)
     }
 
-    /// Clones the whole tree, for one slot to attach as its root.
-    pub fn clone_tree(&self) -> Result<OwnedFd, Errno> {
+    /// Returns whether roots share inodes of the machine's programs.
+    pub fn system_files(&self) -> SystemFiles {
+        self.system_files
+    }
+
+    /// Makes a root for one slot or sandbox: a detached tree of mounts, read-only.
+    pub fn new_root(&self) -> Result<OwnedFd, Errno> {
+        let at = self.at.join(ASSEMBLY);
+        let root = self.assemble(&at);
+        // Detached even if a mount in it failed, so that the next one starts anew.
+        match (root, unmount(&at, UnmountFlags::DETACH)) {
+            (Ok(root), Ok(())) => Ok(root),
+            (Err(errno), _) | (Ok(_), Err(errno)) => Err(errno),
+        }
+    }
+
+    /// Mounts a root at this directory and returns a detached copy of it. Only since Linux 6.15 can mounts be
+    /// added to a tree that is detached already.
+    fn assemble(&self, at: &Path) -> Result<OwnedFd, Errno> {
+        match self.system_files {
+            SystemFiles::Private => put(&overlay(&[&self.at.join(EMPTY), &self.base()])?, at)?,
+            SystemFiles::Shared => put(&self.clone_base()?, at)?,
+        }
+        self.programs.mount(at, &self.at, self.system_files)?;
+        if self.devices == Devices::Bound {
+            for (name, _, _) in DEVICES {
+                mount_bind(Path::new("/dev").join(name), at.join("dev").join(name))?;
+            }
+        }
+        let path = c_path(at)?;
+        let attributes = sys::mount::RDONLY | sys::mount::NOSUID;
+        sys::mount::set_attributes_recursively(CWD.as_fd(), &path, attributes)?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::AT_RECURSIVE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        open_tree(CWD, &self.at, flags)
+        open_tree(CWD, at, flags)
     }
 
-    /// Clones the tree without what is mounted in it: the lowest layer of a root that can be written to.
+    /// Makes a root once, to learn whether the kernel has overlays over this machine's file systems.
+    fn try_assembly(&mut self) -> Result<(), RootError> {
+        if self.new_root().is_ok() {
+            return Ok(());
+        }
+        self.system_files = SystemFiles::Shared;
+        let at = self.at.join(ASSEMBLY);
+        self.new_root().map(drop).map_err(|errno| RootError::Mount { path: at, errno })
+    }
+
+    /// Clones the template without what is mounted over it: the lowest layer of a root that can be written to.
     pub fn clone_base(&self) -> Result<OwnedFd, Errno> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        open_tree(CWD, &self.at, flags)
+        open_tree(CWD, self.base(), flags)
+    }
+
+    fn base(&self) -> PathBuf {
+        self.at.join(BASE)
     }
 
     /// Adds a file below `/run`, for all slots that are made from now on.
@@ -131,7 +217,8 @@ impl Template {
         if !parts.iter().all(|part| is_plain(part)) {
             return Err(fail(Errno::INVAL));
         }
-        let mut dir = open_folder(self.writable.as_fd(), "run").map_err(fail)?;
+        let base = open_folder(self.writable.as_fd(), BASE).map_err(fail)?;
+        let mut dir = open_folder(base.as_fd(), "run").map_err(fail)?;
         for folder in folders {
             match mkdirat(&dir, *folder, Mode::from_raw_mode(0o755)) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -146,36 +233,20 @@ impl Template {
             .map_err(|source| RootError::Make { path: path.into(), source })
     }
 
-    fn system(&self) -> Result<(), RootError> {
-        for name in SYSTEM {
-            let host = Path::new("/").join(name);
-            match fs::read_link(&host) {
-                // On a machine with a merged /usr: `bin -> usr/bin`.
-                Ok(target) => self.link(&target, name)?,
-                Err(_) if host.is_dir() => {
-                    self.dir(name)?;
-                    self.bind(&host, name)?;
-                }
-                Err(_) => {}
-            }
+    /// Adds the links and mount points of the machine's programs, and the program `python` where the machine has
+    /// only a `python3`: many programs and agents call it so.
+    fn add_programs(&self) -> Result<(), RootError> {
+        for (name, target) in self.programs.links() {
+            self.link(target, name)?;
         }
-        Ok(())
-    }
-
-    /// Adds the program `python` where the machine has only a `python3`: many programs and agents call
-    /// it so. It is a link in a layer of our own over `/usr/local/bin`; the machine's is as it was.
-    fn python(&self) -> Result<(), RootError> {
-        const LAYER: &str = "run/ringfence/programs";
-        let folders = PROGRAMS.map(PathBuf::from);
-        let bin = self.at.join("usr/local/bin");
-        let Some(target) = python_to_add(&folders).filter(|_| bin.is_dir()) else { return Ok(()) };
-        self.dir(LAYER)?;
-        self.link(&target, &format!("{LAYER}/python"))?;
-        match overlay(&[&self.at.join(LAYER), &bin]) {
-            Ok(both) => move_mount(&both, "", CWD, &bin, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-                .map_err(|errno| RootError::Mount { path: bin, errno }),
-            // A kernel without overlays: programs are called as they are on the machine.
-            Err(_) => Ok(()),
+        for name in self.programs.folders() {
+            self.dir(name)?;
+        }
+        let bin = self.at.join(ADDED).join("local/bin");
+        make_folder(&bin)?;
+        match programs::python_to_add(&programs::PATH.map(PathBuf::from)) {
+            Some(target) => make_link(&target, &bin.join("python")),
+            None => Ok(()),
         }
     }
 
@@ -199,12 +270,22 @@ impl Template {
         Ok(())
     }
 
-    /// Device nodes are bound from the host: an ordinary user cannot make any.
-    fn devices(&self) -> Result<(), RootError> {
-        for name in DEVICES {
-            let inside = format!("dev/{name}");
-            self.file(&inside, b"")?;
-            self.bind(&Path::new("/dev").join(name), &inside)?;
+    fn add_proc_files(&self) -> Result<(), RootError> {
+        self.dir(procfs::SYNTHETIC_FOLDER)?;
+        for name in procfs::SYNTHETIC {
+            let text = proc_files::synthetic(name);
+            self.file(&format!("{}/{name}", procfs::SYNTHETIC_FOLDER), text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn add_devices(&mut self) -> Result<(), RootError> {
+        self.devices =
+            if self.add_device_nodes().is_ok() { Devices::Nodes } else { Devices::Bound };
+        if self.devices == Devices::Bound {
+            for (name, _, _) in DEVICES {
+                self.file(&format!("dev/{name}"), b"")?;
+            }
         }
         for (name, target) in [
             ("fd", "/proc/self/fd"),
@@ -218,6 +299,17 @@ impl Template {
         Ok(())
     }
 
+    fn add_device_nodes(&self) -> Result<(), Errno> {
+        for (name, major, minor) in DEVICES {
+            let path = self.base().join("dev").join(name);
+            let mode = Mode::from_raw_mode(0o666);
+            mknodat(CWD, &path, FileType::CharacterDevice, mode, makedev(major, minor))?;
+            // mknod is subject to the umask; chmod is not.
+            chmod(&path, mode)?;
+        }
+        Ok(())
+    }
+
     /// Makes everything read-only, here and in every mount below.
     fn seal(&self) -> Result<(), RootError> {
         let fail = |errno| RootError::Mount { path: self.at.clone(), errno };
@@ -227,30 +319,22 @@ impl Template {
     }
 
     fn dir(&self, name: &str) -> Result<(), RootError> {
-        let path = self.at.join(name);
-        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&path);
-        made.map_err(|source| RootError::Make { path, source })
+        make_folder(&self.base().join(name))
     }
 
     fn file(&self, name: &str, content: &[u8]) -> Result<(), RootError> {
-        let path = self.at.join(name);
+        let path = self.base().join(name);
         fs::write(&path, content).map_err(|source| RootError::Make { path, source })
     }
 
     fn mode(&self, name: &str, mode: u32) -> Result<(), RootError> {
-        let path = self.at.join(name);
+        let path = self.base().join(name);
         let set = fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o777));
         set.map_err(|source| RootError::Make { path, source })
     }
 
     fn link(&self, target: &Path, name: &str) -> Result<(), RootError> {
-        let path = self.at.join(name);
-        symlink(target, &path).map_err(|source| RootError::Make { path, source })
-    }
-
-    fn bind(&self, host: &Path, name: &str) -> Result<(), RootError> {
-        let path = self.at.join(name);
-        mount_bind_recursive(host, &path).map_err(|errno| RootError::Mount { path, errno })
+        make_link(target, &self.base().join(name))
     }
 
     /// Copies a file, link or directory of the host, if it is there and every user of the host may read it: this process may
@@ -290,20 +374,17 @@ impl Template {
 impl Drop for Template {
     fn drop(&mut self) {
         // The mount namespace goes with the spawner; this is for tests that build several.
-        let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
+        let _ = unmount(&self.at, UnmountFlags::DETACH);
     }
 }
 
-/// Where the machine has programs, in the order in which they are looked for.
-const PROGRAMS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+fn make_folder(path: &Path) -> Result<(), RootError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
+    made.map_err(|source| RootError::Make { path: path.to_owned(), source })
+}
 
-/// Returns what `python` is to lead to, if these folders have a `python3` and no `python`.
-fn python_to_add(folders: &[PathBuf]) -> Option<PathBuf> {
-    let find = |name: &str| folders.iter().map(|it| it.join(name)).find(|path| path.is_file());
-    if find("python").is_some() {
-        return None;
-    }
-    find("python3")
+fn make_link(target: &Path, path: &Path) -> Result<(), RootError> {
+    symlink(target, path).map_err(|source| RootError::Make { path: path.to_owned(), source })
 }
 
 /// Makes a read-only mount of these folders over each other, the first uppermost.
@@ -316,7 +397,12 @@ fn overlay(folders: &[&Path]) -> Result<OwnedFd, Errno> {
     let new = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&new, "lowerdir", lower.join(":"))?;
     fsconfig_create(&new)?;
-    fsmount(&new, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV)
+    fsmount(&new, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NOSUID)
+}
+
+/// Attaches a mount at this directory.
+fn put(mount: &OwnedFd, at: &Path) -> Result<(), Errno> {
+    move_mount(mount, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 /// Gives a directory and everything in it to a user. Links are not followed.
@@ -343,25 +429,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn python_is_added_only_where_the_machine_has_python3_and_no_python() {
-        let machine = tempfile::tempdir().unwrap();
-        let folders = ["local", "bin"].map(|name| machine.path().join(name));
-        for folder in &folders {
-            fs::create_dir(folder).unwrap();
-        }
-        assert_eq!(python_to_add(&folders), None);
-        fs::write(folders[1].join("python3"), "").unwrap();
-        assert_eq!(python_to_add(&folders), Some(folders[1].join("python3")));
-        fs::write(folders[0].join("python"), "").unwrap();
-        assert_eq!(python_to_add(&folders), None);
-    }
-
-    #[test]
     fn only_what_every_user_of_the_host_may_read_is_copied_and_modes_stay() {
         let (host, inside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let at = inside.path().to_owned();
         let writable = OwnedFd::from(fs::File::open(&at).unwrap());
-        let template = Template { at, writable };
+        let template = Template {
+            at,
+            writable,
+            programs: Programs::default(),
+            devices: Devices::Bound,
+            system_files: SystemFiles::Shared,
+        };
+        make_folder(&template.base()).unwrap();
         let certs = host.path().join("certs");
         fs::create_dir_all(certs.join("private")).unwrap();
         for (name, mode) in [
@@ -378,7 +457,7 @@ mod tests {
         fs::set_permissions(certs.join("private"), private).unwrap();
         symlink("public", certs.join("link")).unwrap();
         template.copy(&certs, "certs").unwrap();
-        let copies = inside.path().join("certs");
+        let copies = inside.path().join(BASE).join("certs");
         let mut names: Vec<_> =
             fs::read_dir(&copies).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();

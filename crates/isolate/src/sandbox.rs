@@ -120,8 +120,6 @@ pub const MAX_LAYERS: usize = 128;
 /// sandbox's own files, and the layers of its image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootPlan {
-    /// Entries of `/proc` that user code must not read.
-    pub masked: Vec<String>,
     pub identity: Identity,
     pub namespace: NamespaceLimits,
     pub base: Base,

@@ -16,15 +16,45 @@ use program::{
     Verdict,
 };
 use table::{
-    ALLOWED, IMAGE_WORKER_REFUSED, INIT, IOCTLS, NAMESPACE_FLAGS, REFUSED, SOCKET_FILTERS,
-    SUPERVISOR,
+    ALLOWED, DAEMON_REFUSED, IMAGE_WORKER_REFUSED, INIT, IOCTLS, KEEPER_REFUSED, NAMESPACE_FLAGS,
+    REFUSED, SOCKET_FILTERS, SUPERVISOR, UNMAPPED_MEMORY,
 };
 
+/// What bounds the memory of user code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryBound {
+    /// The kernel counts all of it.
+    Cgroup,
+    /// Init adds up what processes have mapped, and does not see memory that none has mapped.
+    Watcher,
+}
+
 /// Returns the filter for user code.
-pub fn for_user_code() -> Vec<u8> {
+pub fn for_user_code(memory: MemoryBound) -> Vec<u8> {
     let listed = all(ALLOWED, Allow).chain(all(REFUSED, Fail(libc::EPERM)));
+    let unseen: &[i64] = match memory {
+        MemoryBound::Cgroup => &[],
+        MemoryBound::Watcher => UNMAPPED_MEMORY,
+    };
     // The special ones come last and take the place of the lists' answer.
-    compile(listed.chain(looked_at_closer()), Fail(libc::ENOSYS))
+    let special = looked_at_closer().into_iter().chain(all(unseen, Fail(libc::ENOSYS)));
+    compile(listed.chain(special), Fail(libc::ENOSYS))
+}
+
+/// Returns the filter for the daemon: it starts threads and no programs, and has no use for what changes mounts,
+/// namespaces, users or the kernel. What else its runtime and the C library call is not listed.
+pub fn for_daemon() -> Vec<u8> {
+    let refused = Fail(libc::EPERM);
+    let threads = Verdict::from(refused).when(0, HasAnyOf(THREAD), Allow);
+    // Without this call, the C library starts threads by the one before.
+    let closer = [(libc::SYS_clone, threads), (libc::SYS_clone3, Fail(libc::ENOSYS).into())];
+    compile(all(REFUSED, refused).chain(all(DAEMON_REFUSED, refused)).chain(closer), Allow)
+}
+
+/// Returns the filter for the process that works on volumes: it mounts, and starts the programs that make file
+/// systems.
+pub fn for_keeper() -> Vec<u8> {
+    compile(all(KEEPER_REFUSED, Fail(libc::EPERM)), Allow)
 }
 
 /// Returns whether user code may make this call, be it with some arguments only.

@@ -41,6 +41,7 @@ use crate::{
     plan::{Broken, Exit, Identity, Launch, Program, SlotSpec, Step},
     posture::Posture,
     root::{RootError, Template},
+    seccomp::MemoryBound::{Cgroup, Watcher},
     socket::PacketSocket,
     sys,
     wire::{self, Notice, Order},
@@ -191,7 +192,6 @@ impl Spawner {
         let private = rustix::mount::MountPropagationFlags::PRIVATE
             | rustix::mount::MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).map_err(doing("make mounts private"))?;
-        let posture = posture::of(&cgroups, settings.ids);
         let sandboxes = settings.sandboxes.as_ref();
         let sandboxes =
             sandboxes.map(|s| Sandboxes::open(s, cgroups.as_ref().ok(), machine)).transpose()?;
@@ -199,6 +199,8 @@ impl Spawner {
         let owner = settings.ids.map(|_| IdRange::ON_DISK.first);
         let template = Template::build(&settings.scratch, owner)?;
         template.add_file(ZYGOTE_LIBRARY, init_image::ZYGOTE)?;
+        let posture = posture::of(&cgroups, settings.ids, template.system_files());
+        let memory = if posture.has_soft_limits() { Watcher } else { Cgroup };
         Ok(Self {
             posture,
             cgroups: cgroups.ok(),
@@ -207,7 +209,7 @@ impl Spawner {
             init: make::sealed_program(init_image::INIT)
                 .map_err(doing("store the init program"))?,
             null: make::open_null().map_err(doing("open /dev/null"))?,
-            user_filter: crate::seccomp::for_user_code(),
+            user_filter: crate::seccomp::for_user_code(memory),
             init_filter: crate::seccomp::for_init(),
             slots: HashMap::new(),
             zygotes: HashMap::new(),

@@ -8,6 +8,8 @@ pub mod btrfs;
 pub mod ext4;
 #[cfg(feature = "spawner")]
 mod ioctl;
+#[cfg(feature = "spawner")]
+pub mod landlock;
 pub mod library;
 #[cfg(feature = "spawner")]
 pub mod loops;

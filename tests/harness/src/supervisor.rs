@@ -93,7 +93,11 @@ pub(crate) fn be_supervisor(directory: &Path) -> io::Result<()> {
     let place = Place {
         sandbox: SANDBOX.to_owned(),
         secret: SECRET,
-        rights: Rights { limits, identity: Identity::Shared, filter: seccomp::for_user_code() },
+        rights: Rights {
+            limits,
+            identity: Identity::Shared,
+            filter: seccomp::for_user_code(seccomp::MemoryBound::Cgroup),
+        },
         filter: seccomp::for_supervisor(),
         outputs: File::open(directory.join("out"))?.into(),
         journal: journal.into(),

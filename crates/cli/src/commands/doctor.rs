@@ -91,6 +91,7 @@ fn findings(machine: &Value) -> Vec<Finding> {
             fix: None,
         },
         users(posture),
+        system_files(posture),
         limits(&posture["limits"]),
         disks(&machine["volumes"]),
     ];
@@ -120,6 +121,22 @@ fn users(posture: &Value) -> Finding {
         name: "users",
         detail: "all slots share this user on the host".into(),
         fix: Some("run the server as root"),
+    }
+}
+
+fn system_files(posture: &Value) -> Finding {
+    let name = "programs";
+    if posture["system_files"] == "Private" {
+        let detail = "every slot and sandbox has read-only overlays of its own".into();
+        return Finding { state: State::Ok, name, detail, fix: None };
+    }
+    Finding {
+        state: State::Weak,
+        name,
+        detail: "slots share the machine's files: locks and file events are seen by others".into(),
+        fix: Some(
+            "have /usr on a file system that overlayfs accepts as a layer (modprobe overlay)",
+        ),
     }
 }
 
@@ -208,6 +225,7 @@ mod tests {
                 "kernel": "6.1.0",
                 "identity": "Shared",
                 "limits": { "Soft": { "why": "no cgroup" } },
+                "system_files": "Shared",
             },
             "languages": [["python", "/usr/bin/python3"]],
             "volumes": { "None": { "why": "no kind works" } },
@@ -217,6 +235,6 @@ mod tests {
             assert_eq!(finding.state == State::Ok, finding.fix.is_none(), "{finding:?}");
         }
         let weak = findings.iter().filter(|finding| finding.state == State::Weak).count();
-        assert_eq!((findings.len(), weak), (9, 6));
+        assert_eq!((findings.len(), weak), (10, 7));
     }
 }

@@ -2,8 +2,10 @@
 
 use std::{
     env,
+    fs::Permissions,
     io::{self, Read as _},
     net::SocketAddr,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
     thread,
@@ -17,6 +19,7 @@ use daemon::{
     keys, logging,
     run::{self, Kind, Ready},
 };
+use isolate::lockdown;
 use tempfile::TempDir;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -115,7 +118,8 @@ impl Serve {
         if let Some(numbers) = &self.as_daemon {
             return self.be_daemon(processes::take_over(numbers)?);
         }
-        let scratch = self.private.then(TempDir::new).transpose().context("no temporary files")?;
+        let scratch =
+            self.private.then(private_folder).transpose().context("no temporary files")?;
         let mut config = self.load(scratch.as_ref())?;
         if self.print_config {
             config.recall()?;
@@ -126,6 +130,8 @@ impl Serve {
     }
 
     fn be_daemon(&self, Handed { config, spawner, agbox }: Handed) -> anyhow::Result<ExitCode> {
+        // Before there is a second thread: what a thread gives up, only those that it starts give up too.
+        lockdown::of_daemon(&config.written_folders()).context("cannot lock the daemon down")?;
         logging::init(&config.log)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let (kind, is_private) = (self.kind(), self.private);
@@ -203,6 +209,11 @@ impl Serve {
         }
         Ok(config)
     }
+}
+
+/// Makes a data directory for one `ringfence run`.
+fn private_folder() -> io::Result<TempDir> {
+    tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir()
 }
 
 /// Says where the server is, and what to try first.

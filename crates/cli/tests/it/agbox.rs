@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::command::{Server, call, ringfence, write};
+use crate::command::{Server, call, data_folder, ringfence, write};
 
 /// Tells whether a server that speaks HTTP/2 answers there. It begins with its settings.
 fn answers(path: &Path) -> bool {
@@ -51,7 +51,7 @@ fn a_socket_that_is_named_is_there_or_the_server_does_not_start() {
     let file = write(directory.path(), "ringfence.toml", &table);
     let server = Server::start_with(&["--config", &file]);
     assert!(answers(&path));
-    let data = tempfile::tempdir().unwrap();
+    let data = data_folder();
     let data = data.path().display().to_string();
     let second = call(&["serve", "--listen", "127.0.0.1:0", "--data", &data, "--config", &file]);
     assert_ne!(second.code, Some(0));
@@ -69,7 +69,7 @@ fn a_socket_that_is_named_is_there_or_the_server_does_not_start() {
 const SYSTEM: &str = r#"
 mount -t tmpfs none /run
 mkdir -p /var/lib/ringfence
-mount -t tmpfs none /var/lib/ringfence
+mount -t tmpfs -o mode=700 none /var/lib/ringfence
 cd "$(mktemp -d /run/here.XXXXXX)"
 echo shown > file
 mkfifo ready

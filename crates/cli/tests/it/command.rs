@@ -2,9 +2,10 @@
 
 use std::{
     ffi::OsStr,
+    fs::Permissions,
     io::{BufRead as _, BufReader, Write as _},
     net::TcpStream,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
     path::Path,
     process::{Child, Command, Output, Stdio},
 };
@@ -101,12 +102,19 @@ impl Server {
     }
 
     pub(crate) fn start_by(command: Command, flags: &[&str]) -> Self {
-        Self::start_at("127.0.0.1:0", tempfile::tempdir().unwrap(), command, flags)
+        Self::start_at("127.0.0.1:0", data_folder(), command, flags)
+    }
+
+    /// Starts a server whose data directory is not there yet.
+    pub(crate) fn start_without_directory() -> Self {
+        let data = data_folder();
+        std::fs::remove_dir(data.path()).unwrap();
+        Self::start_at("127.0.0.1:0", data, ringfence(&[]), &[])
     }
 
     /// Starts a server whose operator lists this registry, which is on the loopback of this machine.
     pub(crate) fn start_listing(registry: &str) -> Self {
-        let data = tempfile::tempdir().unwrap();
+        let data = data_folder();
         write(data.path(), LISTED, &format!("[images.registries.{registry:?}]\n"));
         Self::start_at("127.0.0.1:0", data, ringfence(&[]), &[])
     }
@@ -155,6 +163,14 @@ impl Server {
     /// Returns the process that clients talk to: a child of the one that was started.
     pub(crate) fn daemon(&self) -> u32 {
         daemon_of(self.child.id())
+    }
+
+    /// Returns the process that works on volumes: it runs the same program as the spawner, and is not the daemon.
+    pub(crate) fn volume_keeper(&self) -> u32 {
+        let program = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let (own, daemon) = (program(self.child.id()), self.daemon());
+        let is_it = |pid: &u32| *pid != daemon && program(*pid) == own;
+        child_pids(self.child.id()).into_iter().find(is_it).unwrap()
     }
 
     /// Returns how much of the machine's memory the daemon has now.
@@ -219,6 +235,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Makes a folder that a server takes for its data: one that no other user can look into.
+pub(crate) fn data_folder() -> TempDir {
+    tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir().unwrap()
 }
 
 /// Sends a signal to a process of ours.

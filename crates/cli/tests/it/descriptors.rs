@@ -9,7 +9,7 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    command::{Server, limited},
+    command::{Server, data_folder, limited},
     keeper::Keeper,
     websocket::WebSocket,
 };
@@ -85,7 +85,7 @@ fn commands_of_a_sandbox_run_also_if_the_server_may_have_few_descriptors() {
 
 #[test]
 fn a_server_that_may_have_too_few_descriptors_says_so_and_does_not_start() {
-    let data = tempfile::tempdir().unwrap();
+    let data = data_folder();
     let said = limited("-n 512").args(["serve", "--data"]).arg(data.path()).output().unwrap();
     let error = String::from_utf8(said.stderr).unwrap();
     assert!(!said.status.success());

@@ -47,6 +47,30 @@ fn unsafe_settings_are_refused() {
 }
 
 #[test]
+fn a_data_directory_is_for_its_owner_alone_and_a_wider_one_is_refused() {
+    let (code, data) = Server::start_without_directory().stop();
+    assert_eq!(code, Some(0));
+    let mode = || std::fs::metadata(data.path()).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o700);
+    std::fs::set_permissions(data.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = data.path().to_str().unwrap();
+    let said = call(&["serve", "--listen", "127.0.0.1:0", "--data", path]);
+    assert_eq!(said.code, Some(125));
+    assert!(said.err.contains(&format!("run chmod 700 {path}")), "{}", said.err);
+    assert_eq!(mode(), 0o755);
+}
+
+#[test]
+fn the_daemon_and_the_process_for_volumes_have_given_up_what_they_do_not_need() {
+    let server = Server::start();
+    for pid in [server.daemon(), server.volume_keeper()] {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        assert!(status.contains("NoNewPrivs:\t1\n"), "{status}");
+        assert!(status.contains("Seccomp:\t2\n"), "{status}");
+    }
+}
+
+#[test]
 fn the_configuration_can_be_shown() {
     let said = call(&["serve", "--print-config", "--listen", "127.0.0.1:1", "--data", "/x"]);
     assert_eq!(said.code, Some(0));

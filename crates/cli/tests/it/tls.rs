@@ -10,7 +10,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    command::{Said, Server, call, signal},
+    command::{Said, Server, call, data_folder, signal},
     keeper::Keeper,
 };
 
@@ -114,7 +114,7 @@ fn other_addresses_than_loopback_need_tls_or_a_proxy_and_a_url() {
     let half = call(&["serve", "--tls-cert", &cert]);
     assert!(half.code == Some(2) && half.err.contains("--tls-key"), "{half:?}");
     fs::write(folder.path().join("key.pem"), "").unwrap();
-    let data = tempfile::tempdir().unwrap();
+    let data = data_folder();
     let here = ["serve", "--listen", "127.0.0.1:0", "--data", data.path().to_str().unwrap()];
     let bad = call(&[&here[..], &safe].concat());
     assert!(bad.code != Some(0) && bad.err.contains("cannot read the key in"), "{bad:?}");

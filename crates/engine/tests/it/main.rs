@@ -46,6 +46,7 @@ mod ports;
 mod sandboxes;
 #[cfg(test)]
 mod service;
+mod shared_files;
 #[cfg(test)]
 mod shells;
 mod siblings;

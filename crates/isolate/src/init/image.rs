@@ -20,9 +20,10 @@ use rustix::{
     process::{chdir, fchdir},
 };
 
-use super::root::{add_proc_masks, add_terminals, fill_sandbox, leave_old_root};
+use super::root::{add_terminals, cover_proc, fill_sandbox, leave_old_root};
 use crate::{
     plan::{Broken, INSIDE_USER, Identity, Step},
+    procfs::SYNTHETIC_FOLDER,
     sandbox::{RootPlan, SYSTEM, UPPER, WORK, WRITABLE},
 };
 
@@ -84,7 +85,8 @@ fn finish(plan: &RootPlan, stage: &OwnedFd, root: &OwnedFd) -> Result<(), Broken
     fchdir(root).map_err(Broken::at(Step::Root))?;
     put(&new_proc().map_err(Broken::at(Step::Proc))?, root, "proc")
         .map_err(Broken::at(Step::Proc))?;
-    add_proc_masks(&plan.masked, "../nothing", "../nothing.d").map_err(Broken::at(Step::Proc))?;
+    let synthetic = format!("../tree/{SYNTHETIC_FOLDER}");
+    cover_proc("../nothing", "../nothing.d", &synthetic).map_err(Broken::at(Step::Proc))?;
     add_terminals(plan.namespace.terminals).map_err(Broken::at(Step::Devices))?;
     leave_stage()
 }

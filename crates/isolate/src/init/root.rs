@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Gid, Mode, OFlags, Uid},
+    fs::{CWD, Dir, FileType, Gid, Mode, OFlags, Uid},
     io::Errno,
     mount::{MountFlags, MoveMountFlags, UnmountFlags, mount, mount_bind, move_mount, unmount},
     process::{chdir, fchdir, pivot_root},
@@ -15,6 +15,7 @@ use rustix::{
 
 use crate::{
     plan::{Broken, Disk, INSIDE_USER, Identity, Launch, Plan, Step},
+    procfs::{self, SYNTHETIC_FOLDER},
     sandbox::{RootPlan, WRITABLE},
     sys,
 };
@@ -27,7 +28,7 @@ pub(super) fn build(plan: &Plan, tree: &OwnedFd) -> Result<(), Broken> {
         // The kernel lets slots mount theirs only where a whole one is in sight.
         mount_proc(MountFlags::empty(), None).map_err(Broken::at(Step::Proc))?;
     } else {
-        add_proc(&plan.masked).map_err(Broken::at(Step::Proc))?;
+        add_proc().map_err(Broken::at(Step::Proc))?;
     }
     add_terminals(plan.namespace.terminals).map_err(Broken::at(Step::Devices))?;
     // Last of the writable layer: its own `/tmp` covers the directory it is mounted on.
@@ -57,7 +58,7 @@ pub(super) fn fill_sandbox(plan: &RootPlan, files: &OwnedFd) -> Result<(), Broke
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("tmpfs", "dev/shm", "tmpfs", flags, c"size=50%,mode=1777").map_err(&writable)?;
-    add_proc(&plan.masked).map_err(Broken::at(Step::Proc))?;
+    add_proc().map_err(Broken::at(Step::Proc))?;
     add_terminals(plan.namespace.terminals).map_err(Broken::at(Step::Devices))?;
     // Last, because it covers what the others are bound from.
     mount_bind("tmp/tmp", "tmp").map_err(&writable)
@@ -94,30 +95,50 @@ fn add_writable_layer(disk: Disk, identity: Identity) -> Result<(), Errno> {
 }
 
 /// Mounts `/proc` of the new pid namespace, read-only, and covers what tells of the host.
-fn add_proc(masked: &[String]) -> Result<(), Errno> {
+fn add_proc() -> Result<(), Errno> {
     mount_proc(MountFlags::RDONLY, Some(c"hidepid=invisible"))?;
     make_folder("tmp/nothing.d", 0o555)?;
     let nothing = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     drop(rustix::fs::open("tmp/nothing", nothing, Mode::from_raw_mode(0o444))?);
-    add_proc_masks(masked, "tmp/nothing", "tmp/nothing.d")
+    cover_proc("tmp/nothing", "tmp/nothing.d", SYNTHETIC_FOLDER)
 }
 
-/// Covers entries of `/proc` by an empty file, or folder.
-pub(super) fn add_proc_masks(masked: &[String], file: &str, folder: &str) -> Result<(), Errno> {
-    // Whoever is root inside could else write there.
+/// Covers what `/proc` is not to show by an empty file or folder, and puts made-up files in the place of some entries.
+pub(super) fn cover_proc(file: &str, folder: &str, synthetic: &str) -> Result<(), Errno> {
+    // Root inside could else write there.
     for source in [file, folder] {
         mount_bind(source, source)?;
         make_read_only(source)?;
     }
-    for entry in masked {
-        let source = if entry.ends_with('/') { folder } else { file };
-        match mount_bind(source, format!("proc/{entry}")) {
+    for (name, is_folder) in hidden_in_proc()? {
+        let source = if is_folder { folder } else { file };
+        match mount_bind(source, format!("proc/{name}")) {
             // Which entries there are depends on how the kernel was built.
             Err(Errno::NOENT | Errno::NOTDIR) | Ok(()) => {}
             Err(other) => return Err(other),
         }
     }
+    for name in procfs::SYNTHETIC {
+        mount_bind(format!("{synthetic}/{name}"), format!("proc/{name}"))?;
+    }
     Ok(())
+}
+
+/// Names what is to be hidden in the folder `proc`, and whether each is a folder.
+fn hidden_in_proc() -> Result<Vec<(String, bool)>, Errno> {
+    let below = procfs::HIDDEN_BELOW.map(|name| (name.to_owned(), name.ends_with('/')));
+    let mut hidden = Vec::from(below);
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    for entry in Dir::read_from(rustix::fs::open("proc", flags, Mode::empty())?)? {
+        let entry = entry?;
+        let name = entry.file_name().to_str().or(Err(Errno::INVAL))?;
+        let is_process = name.starts_with(|first: char| first.is_ascii_digit());
+        let is_shown = is_process || matches!(name, "." | "..") || procfs::VISIBLE.contains(&name);
+        if !is_shown {
+            hidden.push((name.to_owned(), entry.file_type() == FileType::Directory));
+        }
+    }
+    Ok(hidden)
 }
 
 /// A mount that is bound elsewhere is read-only there too.

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::{
-    for_image_worker, for_init, for_running_image_worker, for_user_code, looked_at_closer,
+    MemoryBound, for_daemon, for_image_worker, for_init, for_running_image_worker, for_user_code,
+    looked_at_closer,
     table::{ALLOWED, IMAGE_WORKER_REFUSED, INIT, IOCTLS, NAMESPACE_FLAGS, REFUSED},
 };
 
 const ALLOW: u32 = 0x7fff_0000;
 const KILL: u32 = 0x8000_0000;
+const FAIL: u32 = 0x0005_0000;
 
 /// What the kernel shows a filter of one call.
 #[derive(Clone, Copy, Debug)]
@@ -177,7 +179,7 @@ fn cases() -> Vec<(Call, u32)> {
 
 #[test]
 fn every_call_gets_its_answer_and_every_instruction_is_used() {
-    let filter = for_user_code();
+    let filter = for_user_code(MemoryBound::Cgroup);
     let mut visited = BTreeSet::new();
     for (call, expected) in cases() {
         assert_eq!(run(&filter, call, &mut visited), expected, "{call:?}");
@@ -242,7 +244,36 @@ fn no_call_is_listed_twice() {
 
 #[test]
 fn the_filters_fit_the_kernel() {
-    for filter in [for_user_code(), for_init(), for_image_worker()] {
+    for filter in [for_user_code(MemoryBound::Cgroup), for_init(), for_image_worker()] {
         assert!(filter.len() / 8 < 4096, "{}", filter.len() / 8);
+    }
+}
+
+#[test]
+fn memory_that_no_process_has_mapped_is_refused_where_only_mapped_memory_is_counted() {
+    let answer =
+        |memory, number| run(&for_user_code(memory), call(number, &[]), &mut BTreeSet::new());
+    for number in [libc::SYS_memfd_create, libc::SYS_shmget] {
+        assert_eq!(answer(MemoryBound::Cgroup, number), ALLOW);
+        assert_eq!(answer(MemoryBound::Watcher, number), FAIL | libc::ENOSYS.unsigned_abs());
+    }
+    assert_eq!(answer(MemoryBound::Watcher, libc::SYS_mmap), ALLOW);
+}
+
+#[test]
+fn the_daemon_starts_threads_and_neither_programs_nor_processes() {
+    let answer =
+        |number, args: &[u64]| run(&for_daemon(), call(number, args), &mut BTreeSet::new());
+    let refused = FAIL | libc::EPERM.unsigned_abs();
+    for number in
+        [libc::SYS_execve, libc::SYS_mount, libc::SYS_setns, libc::SYS_ptrace, libc::SYS_bpf]
+    {
+        assert_eq!(answer(number, &[]), refused, "{number}");
+    }
+    assert_eq!(answer(libc::SYS_clone, &[0x003d_0f00]), ALLOW);
+    assert_eq!(answer(libc::SYS_clone, &[17]), refused);
+    assert_eq!(answer(libc::SYS_clone3, &[]), FAIL | libc::ENOSYS.unsigned_abs());
+    for number in [libc::SYS_openat, libc::SYS_connect, libc::SYS_accept4, libc::SYS_futex] {
+        assert_eq!(answer(number, &[]), ALLOW, "{number}");
     }
 }

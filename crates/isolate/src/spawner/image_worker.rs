@@ -131,7 +131,7 @@ impl Spawner {
         let (ours, theirs) = PacketSocket::pair().map_err(&at)?;
         let (wait, go) = pipe_with(PipeFlags::CLOEXEC).map_err(&at)?;
         let parts = Parts {
-            root: self.template.clone_tree().map_err(Broken::at(Step::Root))?,
+            root: self.template.new_root().map_err(Broken::at(Step::Root))?,
             images: writable_tree(&folder).map_err(Broken::at(Step::Writable))?,
             socket: theirs,
             program: own_program().map_err(Broken::at(Step::Exec))?,

@@ -31,53 +31,6 @@ use crate::{
     wire::{self, CgroupFile, Command},
 };
 
-/// Entries of `/proc` that tell of the host or of other tenants, or that only a host needs.
-const MASKED: &[&str] = &[
-    "acpi/",
-    "asound/",
-    "buddyinfo",
-    "bus/",
-    "cgroups",
-    "cmdline",
-    "config.gz",
-    "devices",
-    "diskstats",
-    "driver/",
-    "fs/",
-    "interrupts",
-    "iomem",
-    "ioports",
-    "irq/",
-    "kallsyms",
-    "kcore",
-    "key-users",
-    "keys",
-    "kmsg",
-    "kpagecgroup",
-    "kpagecount",
-    "kpageflags",
-    "locks",
-    "misc",
-    "modules",
-    "partitions",
-    "pressure/",
-    "sched_debug",
-    "schedstat",
-    "scsi/",
-    "slabinfo",
-    "softirqs",
-    "swaps",
-    "sys/fs/",
-    "sys/kernel/pty/",
-    "sys/kernel/random/boot_id",
-    "sysrq-trigger",
-    "timer_list",
-    "tty/",
-    "vmallocinfo",
-    "vmstat",
-    "zoneinfo",
-];
-
 /// What a slot is put together from, before it has a process.
 #[derive(Debug)]
 pub(super) struct Parts {
@@ -303,16 +256,11 @@ pub(super) fn rights(spawner: &Spawner, spec: &SlotSpec) -> Rights {
     Rights { limits, identity: spawner.identity(), filter: spawner.user_filter.clone() }
 }
 
-pub(super) fn masked() -> Vec<String> {
-    MASKED.iter().map(ToString::to_string).collect()
-}
-
 fn plan_for(spawner: &Spawner, spec: &SlotSpec) -> Plan {
     Plan {
         hostname: "sandbox".to_owned(),
         disk: spec.disk,
         namespace: NamespaceLimits::SLOT,
-        masked: masked(),
         rights: rights(spawner, spec),
         init_filter: spawner.init_filter.clone(),
         cgroups: 0,
@@ -327,7 +275,7 @@ fn send(
     control: &PacketSocket,
     rest: &[&OwnedFd],
 ) -> Result<(), Errno> {
-    let tree = spawner.template.clone_tree()?;
+    let tree = spawner.template.new_root()?;
     let mut fds: Vec<BorrowedFd<'_>> = vec![tree.as_fd()];
     fds.extend(rest.iter().map(AsFd::as_fd));
     let packet = wire::encode(&Command::Plan(Box::new(plan.clone()))).or(Err(Errno::BADMSG))?;

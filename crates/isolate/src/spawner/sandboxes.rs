@@ -101,7 +101,8 @@ impl Sandboxes {
         cgroups: Option<&Cgroups>,
         machine: Option<OwnedFd>,
     ) -> Result<Self, SpawnerError> {
-        let folder = Folder::open(&settings.folder).map_err(doing("open the sandboxes' folder"))?;
+        let folder = Folder::open(&settings.folder, settings.daemon)
+            .map_err(doing("open the sandboxes' folder"))?;
         let name = folder.lasting_name().map_err(doing("name the sandboxes' cgroups"))?;
         let cgroups = cgroups.map(|cgroups| cgroups.beside(&name)).transpose();
         Ok(Self {

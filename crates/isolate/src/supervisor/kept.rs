@@ -40,7 +40,7 @@ fn empty(folder: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
         return Ok(file);
     }
     let _ = unlinkat(folder, name, AtFlags::empty());
-    let (flags, mode) = (flags | OFlags::CREATE | OFlags::EXCL, Mode::from_raw_mode(0o644));
+    let (flags, mode) = (flags | OFlags::CREATE | OFlags::EXCL, Mode::from_raw_mode(0o640));
     openat(folder, name, flags, mode)
 }
 

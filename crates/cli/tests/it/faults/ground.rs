@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _},
     net::TcpStream,
+    os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     process::{Child, ChildStderr, Command, Stdio},
 };
@@ -63,6 +64,7 @@ impl Ground {
         // Without room that only root has: the daemon is not root.
         must(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(&image));
         ground.mount(&[]);
+        fs::set_permissions(&ground.data, fs::Permissions::from_mode(0o700)).unwrap();
         ground
     }
 

@@ -22,10 +22,20 @@ use crate::{disk::tree, sandbox::folder, sys};
 
 /// The folder in which each sandbox has its own.
 #[derive(Debug)]
-pub(super) struct Folder(OwnedFd);
+pub(super) struct Folder {
+    at: OwnedFd,
+    /// The group of the daemon. Without a range of ids everything is the one user's.
+    daemon: Option<u32>,
+}
 
 /// Where those have their folders that wait for a sandbox to be made of them.
 const WAITING: &str = ".waiting";
+
+/// Modes of what the supervisor writes and the daemon, whose group it has, reads. Other users of the machine
+/// could read the output of every command. Files in the folder of outputs inherit its group.
+const FOLDER: u32 = 0o750;
+const OUTPUTS: u32 = 0o2750;
+const OUTPUT: u32 = 0o640;
 
 /// What a sandbox is made of on disk, open.
 #[derive(Debug)]
@@ -47,28 +57,37 @@ pub(super) const DIRECTORY: OFlags =
 
 impl Folder {
     /// Opens the folder, which is made if it is not there.
-    pub(super) fn open(path: &Path) -> Result<Self, Errno> {
-        match mkdirat(CWD, path, Mode::from_raw_mode(0o755)) {
+    pub(super) fn open(path: &Path, daemon: Option<u32>) -> Result<Self, Errno> {
+        match mkdirat(CWD, path, Mode::from_raw_mode(FOLDER)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(other) => return Err(other),
         }
-        let folder = openat(CWD, path, DIRECTORY, Mode::empty())?;
-        check_owner(&folder)?;
+        let at = openat(CWD, path, DIRECTORY, Mode::empty())?;
+        check_owner(&at)?;
+        fchown(&at, None, daemon.map(Gid::from_raw))?;
         // Whatever the umask is: the daemon looks in here.
-        fchmod(&folder, Mode::from_raw_mode(0o755))?;
-        make_folder(&folder, WAITING, 0o755)?;
-        Ok(Self(folder))
+        fchmod(&at, Mode::from_raw_mode(FOLDER))?;
+        let folder = Self { at, daemon };
+        folder.make_shared(WAITING)?;
+        Ok(folder)
+    }
+
+    /// Makes a folder that the daemon can look into, if it is not there.
+    fn make_shared(&self, name: &str) -> Result<(), Errno> {
+        make_folder(&self.at, name, FOLDER)?;
+        let group = self.daemon.map(Gid::from_raw);
+        chownat(&self.at, name, None, group, AtFlags::SYMLINK_NOFOLLOW)
     }
 
     /// Names those that wait for a sandbox, of whatever server.
     pub(super) fn waiting(&self) -> Vec<String> {
-        openat(&self.0, WAITING, DIRECTORY, Mode::empty())
+        openat(&self.at, WAITING, DIRECTORY, Mode::empty())
             .map_or_else(|_| Vec::new(), |at| names(&at))
     }
 
     /// Opens the folder of one that waits, which is made if it is not there.
     pub(super) fn begin_waiting(&self, name: &str) -> Result<OwnedFd, Errno> {
-        make_folder(&self.0, &waiting(name), 0o755)?;
+        self.make_shared(&waiting(name))?;
         self.sandbox(&waiting(name))
     }
 
@@ -86,7 +105,7 @@ impl Folder {
     /// Makes what one has that waits a sandbox's. A sandbox that has a folder already gets it piece
     /// by piece, and last what it is known to live by.
     pub(super) fn take_waiting(&self, name: &str) -> Result<(), Errno> {
-        match renameat(&self.0, waiting(name), &self.0, name) {
+        match renameat(&self.at, waiting(name), &self.at, name) {
             Err(Errno::EXIST | Errno::NOTEMPTY) => {}
             other => return other,
         }
@@ -105,23 +124,23 @@ impl Folder {
     }
 
     pub(super) fn forget_waiting(&self, name: &str) -> Result<(), Errno> {
-        tree::remove(self.0.as_fd(), &waiting(name))
+        tree::remove(self.at.as_fd(), &waiting(name))
     }
 
     /// Returns a name for control groups that is the same whenever this folder is used, and that
     /// no other server on the machine has.
     pub(super) fn lasting_name(&self) -> Result<String, Errno> {
-        let stat = fstat(&self.0)?;
+        let stat = fstat(&self.at)?;
         Ok(format!("ringfence-sandboxes-{:x}-{:x}", stat.st_dev, stat.st_ino))
     }
 
     pub(super) fn names(&self) -> Vec<String> {
-        names(&self.0)
+        names(&self.at)
     }
 
     /// Opens the folder of a sandbox.
     pub(super) fn sandbox(&self, name: &str) -> Result<OwnedFd, Errno> {
-        let folder = openat(&self.0, name, DIRECTORY, Mode::empty())?;
+        let folder = openat(&self.at, name, DIRECTORY, Mode::empty())?;
         check_owner(&folder)?;
         Ok(folder)
     }
@@ -134,7 +153,7 @@ impl Folder {
     /// Makes the folder of a sandbox if it is not there: whatever else a sandbox has, it is known by
     /// this, from before there is anything until after nothing is left.
     pub(super) fn begin(&self, name: &str) -> Result<OwnedFd, Errno> {
-        make_folder(&self.0, name, 0o755)?;
+        self.make_shared(name)?;
         self.sandbox(name)
     }
 
@@ -161,7 +180,8 @@ impl Folder {
 
     /// In a forked child: the folder, and no other descriptor.
     pub(super) fn alone(&self) -> Result<Self, Errno> {
-        sys::process::keep_only(self.0.as_fd()).map(Self)
+        let at = sys::process::keep_only(self.at.as_fd())?;
+        Ok(Self { at, daemon: self.daemon })
     }
 
     /// Removes what a command has written. It may be gone already.
@@ -178,7 +198,7 @@ impl Folder {
 
     /// Removes a sandbox with everything in it. It may be gone already.
     pub(super) fn remove(&self, name: &str) -> Result<(), Errno> {
-        tree::remove(self.0.as_fd(), name)
+        tree::remove(self.at.as_fd(), name)
     }
 }
 
@@ -187,23 +207,25 @@ fn waiting(name: &str) -> String {
 }
 
 fn make_parts(sandbox: &OwnedFd, owners: Owners) -> Result<Parts, Errno> {
-    make_folder(sandbox, folder::OUTPUTS, 0o755)?;
+    make_folder(sandbox, folder::OUTPUTS, FOLDER)?;
     let outputs = openat(sandbox, folder::OUTPUTS, DIRECTORY, Mode::empty())?;
-    give(&outputs, owners.supervisor)?;
-    make_next(&outputs, owners.supervisor)?;
+    // In this order: a change of owners takes the mark away by which files inherit the group.
+    give(&outputs, owners)?;
+    fchmod(&outputs, Mode::from_raw_mode(OUTPUTS))?;
+    make_next(&outputs, owners)?;
     let journal = make_journal(sandbox)?;
-    give(&journal, owners.supervisor)?;
+    give(&journal, owners)?;
     let socket = make_socket(sandbox, owners.daemon)?;
     Ok(Parts { outputs, journal, socket })
 }
 
 /// Makes the files for the output of the first command: a sandbox that waits to be used has time for it.
-fn make_next(outputs: &OwnedFd, owner: Option<u32>) -> Result<(), Errno> {
+fn make_next(outputs: &OwnedFd, owners: Owners) -> Result<(), Errno> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     for stream in folder::STREAMS {
-        let (name, mode) = (format!("{}{stream}", folder::NEXT), Mode::from_raw_mode(0o644));
+        let (name, mode) = (format!("{}{stream}", folder::NEXT), Mode::from_raw_mode(OUTPUT));
         match openat(outputs, name, flags | OFlags::NOFOLLOW, mode) {
-            Ok(file) => give(&file, owner)?,
+            Ok(file) => give(&file, owners)?,
             Err(Errno::EXIST) => {}
             Err(other) => return Err(other),
         }
@@ -242,18 +264,17 @@ pub(super) fn make_folder(at: &OwnedFd, name: &str, mode: u32) -> Result<(), Err
     }
 }
 
-fn give(file: &OwnedFd, to: Option<u32>) -> Result<(), Errno> {
-    match to {
-        Some(user) => fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(user))),
-        None => Ok(()),
-    }
+/// Gives a file to the supervisor, and to the group of the daemon.
+fn give(file: &OwnedFd, owners: Owners) -> Result<(), Errno> {
+    let group = owners.daemon.or(owners.supervisor);
+    fchown(file, owners.supervisor.map(Uid::from_raw), group.map(Gid::from_raw))
 }
 
 fn make_journal(sandbox: &OwnedFd) -> Result<OwnedFd, Errno> {
     let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::APPEND;
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let journal = openat(sandbox, folder::JOURNAL, flags, Mode::from_raw_mode(0o644))?;
-    fchmod(&journal, Mode::from_raw_mode(0o644))?;
+    let journal = openat(sandbox, folder::JOURNAL, flags, Mode::from_raw_mode(OUTPUT))?;
+    fchmod(&journal, Mode::from_raw_mode(OUTPUT))?;
     Ok(journal)
 }
 
@@ -278,13 +299,13 @@ fn make_socket(sandbox: &OwnedFd, daemon: Option<u32>) -> Result<OwnedFd, Errno>
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, os::unix::fs::PermissionsExt as _};
 
     use super::*;
 
     fn folder() -> (tempfile::TempDir, Folder) {
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::open(&place.path().join("sandboxes")).unwrap();
+        let folder = Folder::open(&place.path().join("sandboxes"), None).unwrap();
         (place, folder)
     }
 
@@ -299,6 +320,20 @@ mod tests {
         fs::create_dir(place.path().join("sandboxes/sb_1/files")).unwrap();
         assert!(folder.old_files("sb_1").unwrap().is_some());
         assert_eq!(folder.names(), ["sb_1"]);
+    }
+
+    #[test]
+    fn other_users_of_the_machine_can_read_nothing_of_a_sandbox() {
+        let (place, folder) = folder();
+        drop(folder.make("sb_1", NOBODY).unwrap());
+        let sandbox = place.path().join("sandboxes/sb_1");
+        let outputs = sandbox.join("out");
+        let files = fs::read_dir(&outputs).unwrap().map(|entry| entry.unwrap().path());
+        let all = files.chain([sandbox.join("journal"), outputs.clone(), sandbox.clone()]);
+        for path in all.chain([place.path().join("sandboxes")]) {
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o007, 0, "{} has mode {mode:o}", path.display());
+        }
     }
 
     #[test]

@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn what_was_written_down_is_read_and_anything_else_is_nothing() {
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::open(&place.path().join("sandboxes")).unwrap();
+        let folder = Folder::open(&place.path().join("sandboxes"), None).unwrap();
         drop(folder.begin("sb_1").unwrap());
         assert!(Marks::read(&folder, "sb_1").is_none());
         let marks = Marks::of(rustix::process::getpid(), None).unwrap();

@@ -257,7 +257,7 @@ impl Spawner {
             Image::Folder | Image::Layers(_) => Base::Layers(layers.len()),
         };
         give_to(files, body.users.as_ref())?;
-        let tree = self.template.clone_tree()?;
+        let tree = self.template.new_root()?;
         let (mounts, mounted): (Vec<_>, Vec<_>) = brought.mounts.into_iter().unzip();
         let (copies, copied): (Vec<_>, Vec<_>) = brought.copies.into_iter().unzip();
         let plan = SandboxPlan {
@@ -265,7 +265,6 @@ impl Spawner {
             secret: spec.secret.clone(),
             hostname: spec.hostname.clone(),
             root: RootPlan {
-                masked: make::masked(),
                 identity: self.identity(),
                 namespace: match self.identity() {
                     Identity::Apart => NamespaceLimits::SANDBOX,

@@ -23,6 +23,7 @@ use crate::{
         whole,
         work::{Outcome, Work},
     },
+    lockdown,
     posture::Volumes,
     sandbox::Image,
     socket::PacketSocket,
@@ -92,6 +93,7 @@ pub(super) fn keep(
     // If the spawner is gone already, so is the other end.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     sys::process::unshare_mounts()?;
+    lockdown::of_keeper()?;
     let disks = match open(data, settings) {
         Ok(disks) => disks,
         Err(error) => return tell(socket, &Told::Opened(refused(&error)), None),
