@@ -3,6 +3,7 @@
 //! neither refused nor allowed does not exist (`ENOSYS`, so that runtimes fall back). A call of
 //! another architecture ends the process.
 
+mod own;
 mod program;
 mod table;
 
@@ -10,14 +11,14 @@ use std::collections::BTreeMap;
 
 use crate::plan::SERVICE_USER;
 
+use own::{DAEMON_REFUSED, IMAGE_WORKER_REFUSED, KEEPER_REFUSED};
 use program::{
     Answer::{self, Allow, Fail},
     Test::{HasAnyOf, Is, IsNot, IsOneOf},
     Verdict,
 };
 use table::{
-    ALLOWED, DAEMON_REFUSED, IMAGE_WORKER_REFUSED, INIT, IOCTLS, KEEPER_REFUSED, NAMESPACE_FLAGS,
-    REFUSED, SOCKET_FILTERS, SUPERVISOR, UNMAPPED_MEMORY,
+    ALLOWED, INIT, IOCTLS, NAMESPACE_FLAGS, REFUSED, SOCKET_FILTERS, SUPERVISOR, UNMAPPED_MEMORY,
 };
 
 /// What bounds the memory of user code.

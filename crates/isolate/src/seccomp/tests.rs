@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::{
     MemoryBound, for_daemon, for_image_worker, for_init, for_running_image_worker, for_user_code,
     looked_at_closer,
-    table::{ALLOWED, IMAGE_WORKER_REFUSED, INIT, IOCTLS, NAMESPACE_FLAGS, REFUSED},
+    own::IMAGE_WORKER_REFUSED,
+    table::{ALLOWED, INIT, IOCTLS, NAMESPACE_FLAGS, REFUSED},
 };
 
 const ALLOW: u32 = 0x7fff_0000;
