@@ -79,6 +79,8 @@ impl Metrics {
             set(&gauge!("ringfence_slots_being_made", "language" => language()), pool.being_made);
             counter!("ringfence_slots_made_anew_total", "language" => language())
                 .absolute(pool.made_anew);
+            counter!("ringfence_slots_waited_for_total", "language" => language())
+                .absolute(pool.waited_for);
         }
         self.recorder.as_ref().map(PrometheusHandle::render).unwrap_or_default()
     }

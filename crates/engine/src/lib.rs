@@ -89,6 +89,8 @@ pub struct PoolLoad {
     pub being_made: usize,
     /// Slots that could not be made the warm way and were made anew, since the start.
     pub made_anew: u64,
+    /// Requests that found no slot ready and waited for one, since the start.
+    pub waited_for: u64,
 }
 
 /// The engine of this node. Cheap to clone; all clones are the same engine.

@@ -19,7 +19,7 @@ use std::{
 };
 
 use isolate::{
-    cgroup::{Cgroups, TotalLimits},
+    cgroup::{CgroupError, Cgroups, TotalLimits},
     sandbox::{SandboxAnswer, SandboxOrder},
     socket::PacketSocket,
     spawner::{
@@ -94,6 +94,9 @@ fn enter_own_cgroup() {
 /// Says that the spawner is not to see the cgroups of v2.
 const WITHOUT_V2: &str = "RINGFENCE_TEST_WITHOUT_V2";
 
+/// Says that the spawner is to have no cgroups, as on a machine that gives it none.
+const WITHOUT_CGROUPS: &str = "RINGFENCE_TEST_WITHOUT_CGROUPS";
+
 /// How much memory all slots may use together.
 const TOTAL_MEMORY: &str = "RINGFENCE_TEST_TOTAL_MEMORY";
 
@@ -119,7 +122,10 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
     }
     // Named as a server, so that what a killed one leaves is cleared away by the next.
     let instance = format!("ringfence-{}", std::process::id());
-    let mut cgroups = Cgroups::open(&instance);
+    let mut cgroups = match std::env::var_os(WITHOUT_CGROUPS) {
+        Some(_) => Err(CgroupError::NoController("memory")),
+        None => Cgroups::open(&instance),
+    };
     if let Ok(cgroups) = &mut cgroups
         && let Ok(memory) = std::env::var(TOTAL_MEMORY)
     {
@@ -200,6 +206,16 @@ pub fn start_spawner_on_disks(
     if let Some(kind) = kind {
         command.env(disks::ONLY, kind.name());
     }
+    start(command)
+}
+
+/// Starts a spawner that also makes sandboxes, and has no cgroups to limit or freeze them with.
+pub fn start_spawner_without_cgroups(
+    folder: &Path,
+) -> std::io::Result<(PacketSocket, SpawnerProcess)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(SANDBOXES, folder).env(IMAGES, folder.with_file_name("images"));
+    command.env(WITHOUT_CGROUPS, "1");
     start(command)
 }
 

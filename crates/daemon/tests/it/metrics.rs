@@ -61,6 +61,30 @@ async fn slots_are_told_by_language_and_those_that_were_made_anew_are_counted() 
     assert!(count.trim().parse::<u64>().unwrap() >= 1, "{text}");
 }
 
+/// A client that waits for each result before it sends the next one. Nothing here is timed: slots that wait
+/// are used first, and each of them was made the warm way.
+#[tokio::test]
+async fn twelve_elixir_executions_in_a_row_get_twelve_warm_slots() {
+    let languages = Languages::installed().only(&["elixir"]);
+    let languages =
+        languages.iter().cloned().map(|row| Language { pool_size: 12, ..row }).collect();
+    let real = Real::start_on(Settings { languages, ..Settings::default() }).await;
+    wait_for(&real, &["ringfence_slots_ready{language=\"elixir\"} 12"]).await;
+    let mut peer = real.peer().await;
+    for number in 0..12 {
+        let id = format!("loop-{number}");
+        peer.send(execute(&id, "elixir", "IO.puts(6 * 7)")).await;
+        assert_eq!(end(&peer.until_end(&id).await).0, "completed", "{number}");
+    }
+    let text = metrics(&real).await;
+    for line in [
+        "ringfence_slots_made_anew_total{language=\"elixir\"} 0",
+        "ringfence_slots_waited_for_total{language=\"elixir\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+    }
+}
+
 #[tokio::test]
 async fn the_page_names_every_metric() {
     let page = include_str!("../../../../docs/metrics.md");

@@ -55,13 +55,12 @@ defmodule Ringfence.Park do
     _ = :application.start(:logger)
     script = :init.get_plain_arguments() |> List.last() |> List.to_string()
 
-    for _ <- 1..3 do
-      start(script, <<0, @warm_up>>)
-      Code.require_file(script)
-      Code.unrequire_files([script])
-      :code.delete(Ringfence.WarmUp)
-      :code.purge(Ringfence.WarmUp)
-    end
+    # Once: code is compiled to machine code when it is loaded, so doing it again makes nothing faster.
+    start(script, <<0, @warm_up>>)
+    Code.require_file(script)
+    Code.unrequire_files([script])
+    :code.delete(Ringfence.WarmUp)
+    :code.purge(Ringfence.WarmUp)
 
     File.rm!(script)
     Code.unrequire_files([__ENV__.file])

@@ -94,8 +94,9 @@ fn elixir(program: String) -> Language {
     };
     Language {
         warm: Warm::Park(parked),
-        pool_size: 2,
-        slot_memory: ByteSize::mib(64),
+        // A start takes a third of a second of a processor: a client in a loop depends on those that wait.
+        pool_size: 4,
+        slot_memory: ByteSize::mib(40),
         files: vec![(hook, include_str!("../../languages/elixir/park.exs").into())],
         start_time_variables: start_time(&["ERL_*", "ELIXIR_*", "HOME"]),
         ..row("elixir", program, "main.exs", ByteSize::mib(128))
@@ -124,7 +125,25 @@ fn start_time(own: &[&str]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use model::pools::{Pool, Room};
+
     use super::*;
+
+    /// The pool grows by as many as were missing the first time.
+    #[test]
+    fn a_client_that_runs_elixir_twelve_times_in_a_row_finds_twelve_slots_the_next_time() {
+        let room = Room { memory: ByteSize::mib(1024), slots: 1000 };
+        let row = elixir("/usr/bin/elixir".to_owned());
+        let pool = |size| Pool {
+            least: row.pool_size,
+            size,
+            slot_memory: row.slot_memory,
+            base_memory: row.zygote_memory,
+        };
+        let missing = 12 - row.pool_size;
+        let size = (0..missing).fold(row.pool_size, |size, _| pool(size).grown(1, room));
+        assert_eq!(size, 12);
+    }
 
     #[test]
     fn every_row_is_among_the_names() {

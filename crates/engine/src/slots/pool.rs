@@ -27,7 +27,7 @@ use crate::{
     tasks::Tasks,
 };
 
-/// How many slots are made at once: making one is work for a processor.
+/// How many slots are made at once. Making one is mostly waiting, unless a runtime starts in it.
 const AT_ONCE: usize = 4;
 
 /// After this many failures in a row nothing is made ahead until somebody asks.
@@ -90,6 +90,10 @@ struct State {
     failures: u32,
     /// Slots that could not be made the warm way, ever.
     made_anew: u64,
+    /// Requests that found no slot ready, ever.
+    waited_for: u64,
+    /// How many slots are made at once.
+    at_once: usize,
     /// How many slots there are to be.
     size: usize,
     fewest_ready: usize,
@@ -109,7 +113,8 @@ impl Pool {
             Warm::Park(_) | Warm::Wait | Warm::Never => None,
         };
         budget.note(&tenant, None, Some(Self::smallest(&language)));
-        let state = Mutex::new(State::new(language.pool_size));
+        let at_once = at_once(&language.warm, *PROCESSORS);
+        let state = Mutex::new(State::new(language.pool_size, at_once));
         let in_line = AtomicUsize::new(0);
         let pool = Arc::new(Self {
             tenant,
@@ -194,6 +199,7 @@ impl Pool {
             }
             let (slot, mine) = oneshot::channel();
             state.waiting.push_back(slot);
+            state.waited_for += 1;
             state.failures = 0;
             self.grow(&mut state);
             mine
@@ -285,6 +291,7 @@ impl Pool {
             ready: state.ready.len(),
             being_made: state.being_made,
             made_anew: state.made_anew,
+            waited_for: state.waited_for,
         }
     }
 
@@ -348,13 +355,15 @@ impl Pool {
 }
 
 impl State {
-    fn new(size: usize) -> Self {
+    fn new(size: usize, at_once: usize) -> Self {
         Self {
             ready: VecDeque::new(),
             waiting: VecDeque::new(),
             being_made: 0,
             failures: 0,
             made_anew: 0,
+            waited_for: 0,
+            at_once,
             size,
             fewest_ready: 0,
             last_limits: None,
@@ -375,7 +384,15 @@ impl State {
             _ => self.size.min(processors.saturating_sub(in_line)),
         };
         let wanted = (self.waiting.len() + ahead).saturating_sub(self.ready.len());
-        self.being_made < wanted.min(AT_ONCE)
+        self.being_made < wanted.min(self.at_once)
+    }
+}
+
+/// The start of a runtime takes a processor for itself: more of them at once would all be ready later.
+fn at_once(warm: &Warm, processors: usize) -> usize {
+    match warm {
+        Warm::Park(_) => AT_ONCE.min(processors),
+        Warm::Fork(_) | Warm::Wait | Warm::Never => AT_ONCE,
     }
 }
 
@@ -388,7 +405,7 @@ mod tests {
 
     /// How many are made at once for so many that wait, in a pool of this size without slots.
     fn made_at_once(size: usize, waiting: usize, processors: usize) -> usize {
-        let mut state = State::new(size);
+        let mut state = State::new(size, AT_ONCE);
         state.waiting.extend((0..waiting).map(|_| oneshot::channel().0));
         while state.wants_more(waiting, processors) {
             state.being_made += 1;
@@ -413,8 +430,21 @@ mod tests {
     }
 
     #[test]
+    fn no_more_runtimes_start_at_once_than_there_are_processors() {
+        let parked = Warm::Park(isolate::plan::Program { argv: Vec::new(), env: Vec::new() });
+        for (warm, processors, expected) in
+            [(&parked, 1, 1), (&parked, 2, 2), (&parked, 64, AT_ONCE), (&Warm::Wait, 1, AT_ONCE)]
+        {
+            assert_eq!(at_once(warm, processors), expected, "{warm:?} {processors}");
+        }
+        let mut state = State::new(8, 2);
+        state.being_made = 2;
+        assert!(!state.wants_more(0, 2));
+    }
+
+    #[test]
     fn a_closed_pool_makes_nothing() {
-        let mut state = State::new(8);
+        let mut state = State::new(8, AT_ONCE);
         state.is_closed = true;
         assert!(!state.wants_more(0, 8) && !state.wants_more(3, 8));
     }

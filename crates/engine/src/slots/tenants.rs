@@ -23,6 +23,13 @@ use crate::{PoolLoad, Settings, languages::Language, spawner::Spawner, tasks::Ta
 /// Which pool: the tenant, and the name of the language.
 type Key = (Arc<str>, String);
 
+/// See [`PoolLoad`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    made_anew: u64,
+    waited_for: u64,
+}
+
 /// All pools of this node.
 #[derive(Debug)]
 pub(super) struct TenantPools {
@@ -35,8 +42,8 @@ pub(super) struct TenantPools {
     /// How long the pool of a tenant is kept that is not used.
     idle: Duration,
     pools: Mutex<HashMap<Key, Arc<Pool>>>,
-    /// Slots that pools which are closed could not make the warm way, by language.
-    made_anew: Mutex<HashMap<String, u64>>,
+    /// What pools that are closed have counted, by language.
+    counted: Mutex<HashMap<String, Counted>>,
 }
 
 impl TenantPools {
@@ -54,7 +61,7 @@ impl TenantPools {
             slot_limits: settings.limits.fixed,
             idle: settings.pool_idle.0,
             pools: Mutex::default(),
-            made_anew: Mutex::default(),
+            counted: Mutex::default(),
         });
         let tenant: Arc<str> = SERVER_TENANT.into();
         for language in &all.languages {
@@ -101,14 +108,17 @@ impl TenantPools {
         let pools = self.pools();
         let load_of = |language: &Language| {
             let name = &language.name;
-            let made_anew = self.made_anew().get(name).copied().unwrap_or_default();
-            let none = PoolLoad { language: name.clone(), ready: 0, being_made: 0, made_anew };
+            let Counted { made_anew, waited_for } =
+                self.counted().get(name).copied().unwrap_or_default();
+            let language = name.clone();
+            let none = PoolLoad { language, ready: 0, being_made: 0, made_anew, waited_for };
             pools.iter().filter(|((_, of), _)| of == name).fold(none, |sum, (_, pool)| {
                 let load = pool.load();
                 PoolLoad {
                     ready: sum.ready + load.ready,
                     being_made: sum.being_made + load.being_made,
                     made_anew: sum.made_anew + load.made_anew,
+                    waited_for: sum.waited_for + load.waited_for,
                     ..sum
                 }
             })
@@ -153,8 +163,11 @@ impl TenantPools {
 
     fn close(&self, pools: &mut HashMap<Key, Arc<Pool>>, key: &Key) {
         let Some(pool) = pools.remove(key) else { return };
-        let made_anew = pool.load().made_anew;
-        *self.made_anew().entry(key.1.clone()).or_default() += made_anew;
+        let load = pool.load();
+        let mut counted = self.counted();
+        let counted = counted.entry(key.1.clone()).or_default();
+        counted.made_anew += load.made_anew;
+        counted.waited_for += load.waited_for;
         pool.close();
     }
 
@@ -180,7 +193,7 @@ impl TenantPools {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn made_anew(&self) -> MutexGuard<'_, HashMap<String, u64>> {
-        self.made_anew.lock().unwrap_or_else(PoisonError::into_inner)
+    fn counted(&self) -> MutexGuard<'_, HashMap<String, Counted>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

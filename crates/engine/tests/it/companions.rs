@@ -288,24 +288,32 @@ async fn companions_stand_still_with_their_sandbox() {
 async fn a_companion_has_limits_of_its_own() {
     let home = Home::new();
     let server = home.start().await;
+    harness::needs::require("cgroups", server.has_cgroups());
     let resources = Resources { memory: Some(ByteSize::mib(64)), ..Resources::default() };
     let hog =
         "/usr/bin/python3 -c 'x = bytearray(200 << 20)'; echo $? > /workspace/code; sleep 1000";
     let healthcheck = Some(checked("[ -s /workspace/code ]"));
     let hog = Companion { resources, healthcheck, ..companion("hog", hog) };
     let spec = SandboxSpec { companions: vec![hog], ..host() };
-    let created = server.sandboxes.create(&tenant(), None, spec).await;
-    if !server.has_cgroups() {
-        assert!(matches!(created, Err(SandboxError::Field { .. })), "{created:?}");
-        return server.end().await;
-    }
-    let sandbox = created.unwrap();
+    let sandbox = server.sandboxes.create(&tenant(), None, spec).await.unwrap();
     let name = sandbox.id.as_str();
     assert_eq!(outcomes(&server, &sandbox).await, [ready("hog")]);
     let code = home.enter(&format!("{name}-0"), &["cat", "/workspace/code"], b"");
     assert_eq!(code, b"137\n");
     let fine = "/usr/bin/python3 -c 'x = bytearray(200 << 20)'; echo $?";
     assert_eq!(server.run(&sandbox, fine).await.1, "0\n");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn without_cgroups_limits_of_a_companion_are_refused() {
+    let home = Home::new();
+    let server = home.start_without_cgroups().await;
+    let resources = Resources { memory: Some(ByteSize::mib(64)), ..Resources::default() };
+    let limited = Companion { resources, ..companion("db", "sleep 1000") };
+    let spec = SandboxSpec { companions: vec![limited], ..host() };
+    let created = server.sandboxes.create(&tenant(), None, spec).await;
+    assert!(matches!(created, Err(SandboxError::Field { .. })), "{created:?}");
     server.end().await;
 }
 

@@ -47,14 +47,20 @@ async fn fill(server: &Server, sandbox: &Sandbox) -> u64 {
 }
 
 #[tokio::test]
+async fn a_limit_of_disk_space_is_refused_where_none_can_be_held() {
+    let home = Home::new();
+    let server = home.start_on(Some(DiskKind::Unlimited), Defaults::default()).await;
+    let refused = server.sandboxes.create(&tenant(), None, limited_to(LIMIT)).await;
+    let Err(SandboxError::Field { field, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(field, "disk_limit");
+    server.end().await;
+}
+
+#[tokio::test]
 async fn a_sandbox_cannot_write_beyond_its_limit_and_all_others_go_on() {
     let home = Home::new();
     let server = home.start().await;
-    if !server.has_disk_limits().await {
-        let refused = server.sandboxes.create(&tenant(), None, limited_to(LIMIT)).await;
-        assert!(matches!(refused, Err(SandboxError::Resource(_))), "{refused:?}");
-        return server.end().await;
-    }
+    harness::needs::require("root", server.has_disk_limits().await);
     let full = create(&server, limited_to(LIMIT), Phase::Active).await;
     let other = server.ready().await;
     let size = fill(&server, &full).await;

@@ -14,7 +14,10 @@ use engine::{
     posture::{DiskKind, Limits, Volumes},
     sandboxes::{self, Defaults, Key, Sandboxes, Started},
 };
-use harness::{SpawnerProcess, remove_sandboxes, start_spawner_behind, start_spawner_on_disks};
+use harness::{
+    SpawnerProcess, remove_sandboxes, start_spawner_behind, start_spawner_on_disks,
+    start_spawner_without_cgroups,
+};
 use isolate::socket::PacketSocket;
 use model::{
     event::{EventKind, Sequence},
@@ -119,6 +122,14 @@ impl Home {
     pub(crate) async fn start_on(&self, kind: Option<DiskKind>, defaults: Defaults) -> Server {
         let spawner = start_spawner_on_disks(&self.folder(), kind).unwrap();
         self.start_over(spawner, defaults).await
+    }
+
+    /// Starts a server that can neither limit nor freeze sandboxes, as without cgroups.
+    pub(crate) async fn start_without_cgroups(&self) -> Server {
+        let spawner = start_spawner_without_cgroups(&self.folder()).unwrap();
+        let server = self.start_over(spawner, Defaults::default()).await;
+        assert!(!server.has_cgroups());
+        server
     }
 
     /// Starts a server whose callers connect to this socket.

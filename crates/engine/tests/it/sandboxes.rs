@@ -130,16 +130,12 @@ async fn a_cancelled_command_is_over_at_once_and_its_processes_end() {
 async fn a_frozen_sandbox_stands_still_until_it_is_used() {
     let home = Home::new();
     let server = home.start().await;
+    harness::needs::require("cgroups", server.has_cgroups());
     let sandbox = server.ready().await;
     let name = sandbox.id.as_str();
     server.start(&sandbox, shell("while :; do date +%s%N > /workspace/now; done")).await;
     server.run(&sandbox, "until [ -s /workspace/now ]; do :; done").await;
-    let frozen = server.sandboxes.freeze(&tenant(), name).await;
-    if !server.has_cgroups() {
-        assert!(matches!(frozen, Err(SandboxError::Unavailable(_))), "{frozen:?}");
-        return server.end().await;
-    }
-    assert_eq!(frozen.unwrap(), Taken::Accepted);
+    assert_eq!(server.sandboxes.freeze(&tenant(), name).await.unwrap(), Taken::Accepted);
     assert_eq!(server.sandboxes.freeze(&tenant(), name).await.unwrap(), Taken::AlreadySo);
     assert_eq!(server.sandboxes.get(&tenant(), name).await.unwrap().life.phase, Phase::Frozen);
     let clock = || home.enter(name, &["cat", "/workspace/now"], b"");
@@ -241,18 +237,33 @@ async fn using_a_stopped_sandbox_starts_it_where_that_is_wanted() {
     server.end().await;
 }
 
+/// What cannot be held is not promised.
+#[tokio::test]
+async fn without_cgroups_freezing_is_refused_and_so_are_limits_of_memory_and_processor_time() {
+    let home = Home::new();
+    let server = home.start_without_cgroups().await;
+    let sandbox = server.ready().await;
+    let frozen = server.sandboxes.freeze(&tenant(), sandbox.id.as_str()).await;
+    assert!(matches!(frozen, Err(SandboxError::Unavailable(_))), "{frozen:?}");
+    assert_eq!(server.run(&sandbox, "echo awake").await.1, "awake\n");
+    let memory = Resources { memory: Some(ByteSize::mib(64)), ..Resources::default() };
+    let processor = Resources { millicores: Some(100), ..Resources::default() };
+    for resources in [memory, processor] {
+        let spec = SandboxSpec { resources, ..host() };
+        let created = server.sandboxes.create(&tenant(), None, spec).await;
+        assert!(matches!(created, Err(SandboxError::Field { .. })), "{created:?}");
+    }
+    server.end().await;
+}
+
 #[tokio::test]
 async fn a_command_that_needs_too_much_memory_is_killed_alone() {
     let home = Home::new();
     let server = home.start().await;
+    harness::needs::require("cgroups", server.has_cgroups());
     let resources = Resources { memory: Some(ByteSize::mib(64)), ..Resources::default() };
     let spec = SandboxSpec { resources, ..host() };
-    let created = server.sandboxes.create(&tenant(), None, spec).await;
-    if !server.has_cgroups() {
-        assert!(matches!(created, Err(SandboxError::Field { .. })), "{created:?}");
-        return server.end().await;
-    }
-    let sandbox = created.unwrap();
+    let sandbox = server.sandboxes.create(&tenant(), None, spec).await.unwrap();
     server.until(sandbox.id.as_str(), Phase::Active).await;
     let neighbour = server.start(&sandbox, shell("read line; echo still here")).await;
     let hog = "exec /usr/bin/python3 -c 'x = bytearray(200 << 20)'";
@@ -268,14 +279,10 @@ async fn a_command_that_needs_too_much_memory_is_killed_alone() {
 async fn processor_time_is_limited() {
     let home = Home::new();
     let server = home.start().await;
+    harness::needs::require("cgroups", server.has_cgroups());
     let resources = Resources { millicores: Some(100), ..Resources::default() };
     let spec = SandboxSpec { resources, ..host() };
-    let created = server.sandboxes.create(&tenant(), None, spec).await;
-    if !server.has_cgroups() {
-        assert!(matches!(created, Err(SandboxError::Field { .. })), "{created:?}");
-        return server.end().await;
-    }
-    let sandbox = created.unwrap();
+    let sandbox = server.sandboxes.create(&tenant(), None, spec).await.unwrap();
     server.until(sandbox.id.as_str(), Phase::Active).await;
     let script = "import os, time\n\
         end = time.monotonic() + 1\n\

@@ -75,7 +75,7 @@ async fn a_pool_tells_what_it_makes_and_what_it_has() {
     let node = Node::with(&["shell"]).await;
     let size = node.engine.language("shell").unwrap().pool_size;
     let load = |ready, being_made| {
-        vec![PoolLoad { language: "shell".into(), ready, being_made, made_anew: 0 }]
+        vec![PoolLoad { language: "shell".into(), ready, being_made, made_anew: 0, waited_for: 0 }]
     };
     // The makers have not had their turn yet.
     assert_eq!(node.engine.pools(), load(0, size));

@@ -1,6 +1,7 @@
 //! Nothing is left out in silence: not by a test, not by a stage.
 
 use std::{
+    collections::HashMap,
     fs,
     path::Path,
     process::{Command, Output},
@@ -11,7 +12,7 @@ use crate::checkout;
 /// What a machine or a user may lack, as the tests ask for it.
 const CHECKS: [&str; 4] = ["is_root()", "needs_root()", "has_cgroups()", "has_disk_limits()"];
 
-/// A test that returns early passes without having tested anything.
+/// A test that returns early passes without having tested what its name says.
 #[test]
 fn tests_do_not_return_early_when_the_machine_lacks_something() {
     let mut found = Vec::new();
@@ -20,19 +21,21 @@ fn tests_do_not_return_early_when_the_machine_lacks_something() {
             found.extend(early_returns(&text).into_iter().map(|line| format!("{path}:{line}")));
         }
     }
-    assert!(found.is_empty(), "use harness::needs and tests/needs: {found:#?}");
+    assert!(found.is_empty(), "use harness::needs and tests/needs, or two tests: {found:#?}");
 }
 
-/// Returns the numbers of lines that check for something and then do nothing but return.
+/// Returns the numbers of lines after which a test returns because something is missing.
 fn early_returns(text: &str) -> Vec<usize> {
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let is_silent = |line: &&&str| line.starts_with("//") || line.starts_with("eprintln!");
-    let returns = ["return;", "return server.end().await;", "return None;", "return Ok(());"];
-    let checks = |line: &str| line.starts_with("if ") && CHECKS.iter().any(|it| line.contains(it));
+    let lines: Vec<&str> = text.lines().collect();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let checks = |line: &str| {
+        line.trim_start().starts_with("if !") && CHECKS.iter().any(|it| line.contains(it))
+    };
     let mut found = Vec::new();
-    for (number, line) in lines.iter().enumerate() {
-        let next = lines[number + 1..].iter().find(|line| !is_silent(line));
-        if checks(line) && next.is_some_and(|next| returns.contains(next)) {
+    for (number, line) in lines.iter().enumerate().filter(|(_, line)| checks(line)) {
+        let is_inside = |next: &&&str| next.trim().is_empty() || indent(next) > indent(line);
+        let mut block = lines[number + 1..].iter().take_while(is_inside);
+        if block.any(|line| line.trim_start().starts_with("return")) {
             found.push(number + 1);
         }
     }
@@ -45,7 +48,8 @@ fn an_early_return_is_recognised() {
         ("if !is_root() {\n    return;\n}", true),
         ("if !is_root() {\n    // Why.\n    eprintln!(\"why\");\n    return;\n}", true),
         ("if !server.has_cgroups() {\n    return server.end().await;\n}", true),
-        ("if !server.has_cgroups() {\n    assert!(refused);\n    return;\n}", false),
+        ("if !server.has_cgroups() {\n    assert!(refused);\n    return;\n}", true),
+        ("if !server.has_cgroups() {\n    give(path);\n}\nreturn server.end().await;", false),
         ("if is_root() {\n    give(path);\n}", false),
     ];
     for (text, expected) in rows {
@@ -68,6 +72,29 @@ fn every_row_of_the_list_of_needs_names_a_test_that_exists() {
     }
 }
 
+/// The head of the list says which stage runs what others leave out.
+#[test]
+fn every_feature_of_the_list_of_needs_names_the_stage_that_has_it() {
+    let list = checkout::read("tests/needs");
+    let head = list.lines().filter_map(|line| line.strip_prefix("#   "));
+    let stages: HashMap<&str, &str> = head
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?, words.next()?))
+        })
+        .collect();
+    let makefile = checkout::read("Makefile");
+    for row in list.lines().filter(|line| !line.starts_with('#')) {
+        let feature = row.split(' ').next().unwrap_or_default();
+        let stage =
+            stages.get(feature).unwrap_or_else(|| panic!("tests/needs explains no {feature}"));
+        assert!(
+            makefile.contains(&format!("scripts/stage {stage} ")),
+            "no stage {stage}: {feature}"
+        );
+    }
+}
+
 /// A stage that does not do its work says so through `scripts/skip`.
 #[test]
 fn a_stage_ends_early_only_after_it_has_reported_why() {
@@ -80,9 +107,9 @@ fn a_stage_ends_early_only_after_it_has_reported_why() {
     }
 }
 
-/// Runs a stage whose only work is to leave something out, and prints the table.
-fn run_skipping_stage(name: &str, ci: &str) -> (Output, String) {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+/// Runs `make test` with these stages; returns what the last one and the table came to.
+fn run_stages(folder: &str, ci: &str, stages: &[&[&str]]) -> (Output, Output) {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     let _ = fs::remove_dir_all(&target);
     let stage = |arguments: &[&str]| {
         Command::new("scripts/stage")
@@ -94,10 +121,46 @@ fn run_skipping_stage(name: &str, ci: &str) -> (Output, String) {
             .expect("the script runs")
     };
     assert!(stage(&["--begin"]).status.success());
-    assert!(stage(&["whole", "true"]).status.success());
-    let skipping = stage(&["docker", "scripts/skip", "no engine"]);
-    let table = String::from_utf8(stage(&["--table"]).stdout).expect("the table is text");
-    (skipping, table)
+    let mut ran: Vec<Output> = stages.iter().map(|arguments| stage(arguments)).collect();
+    (ran.pop().expect("there is a stage"), stage(&["--table"]))
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("the table is text")
+}
+
+/// Runs a stage whose only work is to leave something out, and prints the table.
+fn run_skipping_stage(name: &str, ci: &str) -> (Output, String) {
+    let stages: [&[&str]; 2] = [&["whole", "true"], &["docker", "scripts/skip", "no engine"]];
+    let (skipping, table) = run_stages(name, ci, &stages);
+    (skipping, text(&table))
+}
+
+/// A stage that leaves three tests to another one.
+const LEAVING: &[&str] = &["user", "scripts/skip", "--run-in", "tests", "3 tests that need root"];
+
+#[test]
+fn what_another_stage_has_run_is_in_the_table_and_not_skipped() {
+    for ci in ["", "true"] {
+        let stages = [&["tests", "true"], LEAVING];
+        let (ran, table) = run_stages(&format!("run-elsewhere-{ci}"), ci, &stages);
+        assert!(ran.status.success() && table.status.success(), "{ran:?} {table:?}");
+        let table = text(&table);
+        assert!(table.contains("user       run in tests: 3 tests that need root"), "{table}");
+        assert!(!table.contains("SKIPPED"), "{table}");
+    }
+}
+
+#[test]
+fn what_was_left_to_a_stage_that_has_not_passed_is_skipped() {
+    for (folder, first) in [("left-to-none", "other"), ("left-to-failed", "tests")] {
+        let command = if first == "tests" { "false" } else { "true" };
+        let (ran, table) = run_stages(folder, "true", &[&[first, command], LEAVING]);
+        assert!(ran.status.success(), "{ran:?}");
+        assert_eq!(table.status.code(), Some(1), "{table:?}");
+        let table = text(&table);
+        assert!(table.contains("SKIPPED: 3 tests that need root, to be run in tests"), "{table}");
+    }
 }
 
 #[test]
