@@ -248,7 +248,7 @@ class ContainersTest(Case):
             answer = self.ensure(image=image)
             self.assertEqual(answer.status, 400, answer.body)
         missing = self.ensure(image="there-is-none")
-        self.assertEqual(missing.code, (503, "PROVIDER_UNAVAILABLE"))
+        self.assertEqual(missing.code, (404, "IMAGE_NOT_FOUND"))
         self.assertIn("does not have it", missing.json["error"]["message"])
 
     def test_stopping_keeps_files_and_destroying_leaves_nothing(self):

@@ -109,6 +109,10 @@ pub enum ErrorCode {
     MisdirectedRequest,
     /// The first line and the headers are larger than allowed, or more.
     HeadersTooLarge,
+    /// The registry does not have the image.
+    ImageNotFound,
+    /// The image cannot be used here.
+    ImageUnusable,
 }
 
 /// Whether the same request may succeed later.
@@ -120,7 +124,7 @@ pub enum Retry {
 
 impl ErrorCode {
     /// Every code, in the order of the table.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 50] = [
         Self::Timeout,
         Self::Oom,
         Self::OutputLimit,
@@ -169,6 +173,8 @@ impl ErrorCode {
         Self::NotImplemented,
         Self::MisdirectedRequest,
         Self::HeadersTooLarge,
+        Self::ImageNotFound,
+        Self::ImageUnusable,
     ];
 
     /// Returns wire name, HTTP status and whether to try again: the whole table.
@@ -222,6 +228,8 @@ impl ErrorCode {
             Self::NotImplemented => ("NOT_IMPLEMENTED", 501, Retry::Never),
             Self::MisdirectedRequest => ("MISDIRECTED_REQUEST", 421, Retry::Never),
             Self::HeadersTooLarge => ("HEADERS_TOO_LARGE", 431, Retry::Never),
+            Self::ImageNotFound => ("IMAGE_NOT_FOUND", 404, Retry::Never),
+            Self::ImageUnusable => ("IMAGE_UNUSABLE", 422, Retry::Never),
         }
     }
 

@@ -147,9 +147,12 @@ pub struct Binding {
     pub provider: String,
     /// `provisioning`, `active`, `suspended` or `failed`.
     pub state: String,
-    /// Why the sandbox is suspended or has failed, as `idle_ttl`, `host_rebooted`, `supervisor_lost` or `resume_failed`. Absent otherwise.
+    /// Why the sandbox is suspended or has failed, as `idle_ttl`, `host_rebooted`, `supervisor_lost`, `resume_failed` or `image_not_found`. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Why the sandbox could not be created, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
     /// Grows with every binding of the scope.
     pub generation: u64,
     pub lease_expires_at: String,

@@ -10,6 +10,7 @@ mod clock;
 mod error;
 mod keeper;
 mod known;
+mod shown;
 mod turns;
 
 use std::{
@@ -26,7 +27,6 @@ use model::{
     life::Phase,
     scope::Scope,
     session::{Refusal, Request, Session, SessionEnd, State, Step, Verdict, decide},
-    spec::Provider,
     token::Generation,
 };
 use store::{Store, StoreError, sessions::Binding};
@@ -41,6 +41,7 @@ use self::{
 pub use self::{
     acquire::{Acquire, Acquired, Hint, Records, RequestKey},
     error::SessionError,
+    shown::Shown,
 };
 use crate::sandboxes::{SandboxError, Sandboxes};
 
@@ -92,22 +93,6 @@ pub enum Which {
     Id(SessionId),
     /// The last one of a scope.
     Scope(Scope),
-}
-
-/// A session as it is seen.
-#[derive(Clone, Debug)]
-pub struct Shown {
-    pub session: Session,
-    pub phase: Phase,
-    /// Why the sandbox is suspended or has failed.
-    pub reason: Option<&'static str>,
-    is_gone: bool,
-    /// Where the sandbox runs.
-    pub provider: Provider,
-    pub image: String,
-    /// After which time of no use the sandbox goes to sleep.
-    pub idle: Option<Duration>,
-    pub terms: Terms,
 }
 
 /// What a sandbox is to those who hold tokens for it.
@@ -197,6 +182,9 @@ impl Sessions {
         let session = self.shared.find(tenant, which).await?;
         permit(session.as_ref(), Request::Show)?;
         let shown = self.shared.shown(session.ok_or(Refusal::NotFound)?).await?;
+        if shown.failure.is_some() {
+            return Ok(shown);
+        }
         if shown.is_gone {
             self.shared.end_later(&shown.session);
             return Err(Refusal::Expired(SessionEnd::SandboxGone).into());
@@ -530,30 +518,6 @@ impl Shared {
         if self.known().touch(&session.id, now, at) {
             self.earlier.notify_one();
         }
-    }
-
-    async fn shown(&self, session: Session) -> Result<Shown, SessionError> {
-        let terms = self.settings.terms;
-        let here = self.known().get(&session.id).map(|held| (held.image.clone(), held.idle));
-        if let Some((image, idle)) = here
-            && let Some((phase, reason, is_gone)) = self
-                .sandboxes
-                .look(&session.sandbox, |life| (life.phase, life.reason(), life.is_gone()))
-            && let Some(provider) = self.sandboxes.provider(&session.sandbox)
-        {
-            return Ok(Shown { session, phase, reason, is_gone, provider, image, idle, terms });
-        }
-        let found = self.store().sandbox(&session.sandbox).await?;
-        let Some(sandbox) = found else {
-            let (phase, provider) = (Phase::Terminated, Provider::default());
-            let (image, idle, reason) = (String::new(), None, None);
-            let is_gone = true;
-            return Ok(Shown { session, phase, reason, is_gone, provider, image, idle, terms });
-        };
-        let idle = sandbox.spec.idle.map(|idle| idle.after);
-        let (life, provider, image) = (sandbox.life, sandbox.spec.provider, sandbox.spec.image);
-        let (phase, reason, is_gone) = (life.phase, life.reason(), life.is_gone());
-        Ok(Shown { session, phase, reason, is_gone, provider, image, idle, terms })
     }
 
     /// Stops the sandbox of a session that was released.

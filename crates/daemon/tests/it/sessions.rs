@@ -5,6 +5,7 @@ mod envelopes;
 mod fleet;
 mod frozen;
 mod idempotency;
+mod images;
 mod leases;
 mod lost;
 mod races;

@@ -37,7 +37,7 @@ use model::{
     adjustment::Adjusted,
     exec::ExecState,
     ids::{Alias, ExecId, SandboxId, Tenant},
-    life::{Crash, EndCause, FailureCause, Life, Phase},
+    life::{Crash, EndCause, Life, Phase},
     sandbox::{Request, Sandbox},
     spec::{Provider as Name, RunAs},
     transition::{Observation, Transition},
@@ -447,7 +447,7 @@ impl Actor {
             Done::Gathered(Err(error)) => {
                 tracing::warn!(sandbox = %id, %error, "no image");
                 self.presence = Presence::Remains;
-                self.fail(FailureCause::ImageFailed, &error.to_string()).await;
+                self.fail(error.failure_cause(), &error.to_string()).await;
             }
             Done::Made(Ok(link)) => {
                 failpoint::pass("c.connected");

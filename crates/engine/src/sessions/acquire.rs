@@ -254,10 +254,14 @@ impl Shared {
         ask: &Acquire,
         latest: Option<&Session>,
     ) -> Result<(Session, Hint), SessionError> {
-        let is_there = match latest {
-            Some(latest) if !latest.has_ended() => !self.is_gone(&latest.sandbox).await?,
-            Some(_) | None => false,
+        let life = match latest {
+            Some(latest) if !latest.has_ended() => self.sandboxes.life(&latest.sandbox).await?,
+            Some(_) | None => None,
         };
+        if let (Some(latest), Some(life)) = (latest, &life) {
+            self.refuse_recent_failure(ask, latest, life).await?;
+        }
+        let is_there = life.is_some_and(|life| !life.is_gone());
         let state = latest.map(|latest| match latest.state {
             // Whose sandbox is gone has nothing to offer.
             _ if !is_there => State::Ended(SessionEnd::SandboxGone),
@@ -277,6 +281,21 @@ impl Shared {
             }
             (Err(refusal), _) => Err(refusal.into()),
         }
+    }
+
+    /// Answers with the failure of the last sandbox of the scope, if the same image has failed just now.
+    async fn refuse_recent_failure(
+        &self,
+        ask: &Acquire,
+        latest: &Session,
+        life: &Life,
+    ) -> Result<(), SessionError> {
+        let Some(failure) = life.recent_failure(self.clock.now()) else { return Ok(()) };
+        let asked = ask.asked_image();
+        if asked.is_some() && asked != Some(self.shown(latest.clone()).await?.image.as_str()) {
+            return Ok(());
+        }
+        Err(SessionError::Failed(failure.clone()))
     }
 
     /// Begins a session with the sandbox that was hinted at, or with a new one.
@@ -463,13 +482,12 @@ impl Shared {
     }
 
     async fn failed(&self, session: &Session) -> SessionError {
-        let told = match self.store().sandbox(&session.sandbox).await {
-            Ok(Some(sandbox)) => sandbox.life.failure.map(|failure| failure.message),
-            Ok(None) => None,
+        let failure = match self.store().sandbox(&session.sandbox).await {
+            Ok(sandbox) => sandbox.and_then(|sandbox| sandbox.life.failure),
             Err(error) => return error.into(),
         };
-        match told {
-            Some(message) => SessionError::Failed(message),
+        match failure {
+            Some(failure) => SessionError::Failed(failure),
             None => Refusal::Expired(SessionEnd::SandboxGone).into(),
         }
     }
@@ -485,6 +503,11 @@ impl Acquire {
             node: node.clone(),
             created_by: self.created_by.clone(),
         }
+    }
+
+    /// Returns the image that a new sandbox would have; nothing if none is to be made.
+    fn asked_image(&self) -> Option<&str> {
+        (self.request != Request::Attach).then_some(self.spec.image.as_str())
     }
 
     /// A session that is there wins over a hint.

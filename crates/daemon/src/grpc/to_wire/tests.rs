@@ -242,6 +242,9 @@ fn every_failure_has_a_code_of_the_contract() {
     let codes = [
         FailureCause::CreateFailed,
         FailureCause::ImageFailed,
+        FailureCause::ImageNotFound,
+        FailureCause::ImageNotAllowed,
+        FailureCause::ImageUnusable,
         FailureCause::ResumeFailed,
         FailureCause::MainProcessCrashed,
         FailureCause::SupervisorLost,
@@ -251,6 +254,9 @@ fn every_failure_has_a_code_of_the_contract() {
     ]
     .map(failure_code);
     let expected = [
+        "SANDBOX_CREATE_FAILED",
+        "SANDBOX_CREATE_FAILED",
+        "SANDBOX_CREATE_FAILED",
         "SANDBOX_CREATE_FAILED",
         "SANDBOX_CREATE_FAILED",
         "SANDBOX_RESUME_FAILED",

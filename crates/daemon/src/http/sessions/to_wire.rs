@@ -181,6 +181,7 @@ fn binding(shown: &Shown) -> Binding {
         provider: shown.provider.name().to_owned(),
         state: state(shown.phase).to_owned(),
         reason: shown.reason.map(str::to_owned),
+        message: shown.failure.as_ref().map(|failure| failure.message.clone()),
         generation: session.generation.0,
         lease_expires_at: time(session.lease.until),
     }

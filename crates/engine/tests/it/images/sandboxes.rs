@@ -133,7 +133,7 @@ async fn an_image_that_cannot_be_had_fails_the_sandbox_and_says_why() {
     let created = server.sandboxes.create(&tenant(), None, of(&name)).await.unwrap();
     let failed = server.until(created.id.as_str(), Phase::Failed).await;
     let failure = failed.life.failure.unwrap();
-    assert_eq!(failure.cause, FailureCause::ImageFailed);
+    assert_eq!(failure.cause, FailureCause::ImageNotFound);
     assert!(failure.message.contains(&name), "{}", failure.message);
     server.end().await;
 }
