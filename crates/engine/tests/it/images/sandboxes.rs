@@ -82,6 +82,43 @@ async fn a_sandbox_is_made_of_an_image_from_a_real_registry() {
     server.end().await;
 }
 
+/// The image's own files stay root's; links are not followed, and what root inside decides later stays.
+#[tokio::test]
+async fn the_default_user_owns_a_workspace_and_home_that_the_image_gives_to_root() {
+    let busybox = std::fs::read("/bin/busybox").unwrap();
+    let built = build(&[vec![
+        directory("bin"),
+        Item { mode: 0o755, ..file("bin/busybox", busybox) },
+        directory("workspace"),
+        file("workspace/notes", "notes"),
+        directory("srv"),
+        directory("home"),
+        symbolic("home/agbox", "/srv"),
+    ]]);
+    let registry = Fake::start(move |asked| honest(&built, asked));
+    let name = format!("{}/owned:latest", registry.address);
+    let home = Home::with_images(listing(&[registry.address.to_string()]));
+    let server = home.start().await;
+    let created = server.sandboxes.create(&tenant(), None, of(&name)).await.unwrap();
+    let sandbox = server.until(created.id.as_str(), Phase::Active).await;
+    let script = "echo one > /workspace/mine; busybox stat -c '%u:%g' /workspace /workspace/notes \
+                  /workspace/mine /srv; busybox cat /workspace/notes";
+    let (end, said) = run(&server, &sandbox, script).await;
+    assert_eq!((end, said.as_str()), (WELL, "1000:1000\n0:0\n1000:1000\n0:0\nnotes"));
+
+    let command = ["/bin/busybox", "chown", "0:0", "/workspace"].map(str::to_owned).to_vec();
+    let user = Some("root".to_owned());
+    let started = server.start(&sandbox, ExecSpec { command, user, ..ExecSpec::default() }).await;
+    assert_eq!(server.end_of(&started.exec.id).await, WELL);
+    server.sandboxes.stop(&tenant(), sandbox.id.as_str()).await.unwrap();
+    server.until(sandbox.id.as_str(), Phase::Stopped).await;
+    server.sandboxes.resume(&tenant(), sandbox.id.as_str()).await.unwrap();
+    let sandbox = server.until(sandbox.id.as_str(), Phase::Active).await;
+    let (end, said) = run(&server, &sandbox, "busybox stat -c '%u:%g' /workspace").await;
+    assert_eq!((end, said.as_str()), (WELL, "0:0\n"));
+    server.end().await;
+}
+
 /// A registry with one image, which can be made another.
 fn changing() -> (Fake, Arc<AtomicBool>) {
     let is_new = Arc::new(AtomicBool::new(false));
