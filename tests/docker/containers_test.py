@@ -440,5 +440,6 @@ class WithoutTest(unittest.TestCase):
         with self.assertRaises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(asked)
         error = json.load(refused.exception)["error"]
-        self.assertEqual((refused.exception.code, error["code"]), (503, "PROVIDER_UNAVAILABLE"))
+        self.assertEqual((refused.exception.code, error["code"]), (400, "PROVIDER_DISABLED"))
+        self.assertFalse(error["retryable"])
         self.assertIn("not enabled", error["message"])

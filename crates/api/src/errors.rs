@@ -113,6 +113,8 @@ pub enum ErrorCode {
     ImageNotFound,
     /// The image cannot be used here.
     ImageUnusable,
+    /// The operator has not enabled this provider.
+    ProviderDisabled,
 }
 
 /// Whether the same request may succeed later.
@@ -124,7 +126,7 @@ pub enum Retry {
 
 impl ErrorCode {
     /// Every code, in the order of the table.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::Timeout,
         Self::Oom,
         Self::OutputLimit,
@@ -175,6 +177,7 @@ impl ErrorCode {
         Self::HeadersTooLarge,
         Self::ImageNotFound,
         Self::ImageUnusable,
+        Self::ProviderDisabled,
     ];
 
     /// Returns wire name, HTTP status and whether to try again: the whole table.
@@ -230,6 +233,7 @@ impl ErrorCode {
             Self::HeadersTooLarge => ("HEADERS_TOO_LARGE", 431, Retry::Never),
             Self::ImageNotFound => ("IMAGE_NOT_FOUND", 404, Retry::Never),
             Self::ImageUnusable => ("IMAGE_UNUSABLE", 422, Retry::Never),
+            Self::ProviderDisabled => ("PROVIDER_DISABLED", 400, Retry::Never),
         }
     }
 

@@ -27,6 +27,7 @@ use model::{
     life::Phase,
     scope::Scope,
     session::{Refusal, Request, Session, SessionEnd, State, Step, Verdict, decide},
+    spec::Provider,
     token::Generation,
 };
 use store::{Store, StoreError, sessions::Binding};
@@ -139,6 +140,11 @@ impl Sessions {
 
     pub fn settings(&self) -> Settings {
         self.shared.settings
+    }
+
+    /// Refuses a provider that the operator has not enabled.
+    pub fn check_enabled(&self, provider: Provider) -> Result<(), SessionError> {
+        Ok(self.shared.sandboxes.check_enabled(provider)?)
     }
 
     /// Refuses what the operator keeps from the holder of a key. What is not there is for others to say.

@@ -93,6 +93,7 @@ pub(crate) fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
         | ErrorCode::UnsupportedMediaType
         | ErrorCode::ImageRequired
         | ErrorCode::ImageUnusable
+        | ErrorCode::ProviderDisabled
         | ErrorCode::IdempotencyKeyReused
         | ErrorCode::MisdirectedRequest
         | ErrorCode::HeadersTooLarge

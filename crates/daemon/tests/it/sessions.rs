@@ -8,6 +8,7 @@ mod idempotency;
 mod images;
 mod leases;
 mod lost;
+mod providers;
 mod races;
 mod rows;
 mod threads;

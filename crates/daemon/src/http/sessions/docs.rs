@@ -47,6 +47,7 @@ pub(crate) fn acquires(doc: Doc) -> Doc {
             ErrorCode::ImageRequired,
             ErrorCode::ImageNotFound,
             ErrorCode::ImageUnusable,
+            ErrorCode::ProviderDisabled,
         ])
         .refuses(&[ErrorCode::IdempotencyInFlight, ErrorCode::IdempotencyKeyReused])
         .refuses(&[ErrorCode::Forbidden, ErrorCode::CapabilityDenied, ErrorCode::Conflict])

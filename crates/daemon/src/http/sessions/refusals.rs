@@ -54,6 +54,7 @@ impl Names {
             SessionError::Failed(failure) => of_image(failure.cause).or_else(unavailable),
             SessionError::Sandbox(error) => match error {
                 SandboxError::Unavailable(_) | SandboxError::Provider(_) => unavailable(),
+                SandboxError::ProviderDisabled(_) => Some(ErrorCode::ProviderDisabled),
                 SandboxError::Image(ImageError::Reference(_) | ImageError::InPlace { .. }) => {
                     Some(ErrorCode::InvalidRequest)
                 }
@@ -90,12 +91,17 @@ mod tests {
     #[test]
     fn each_list_has_its_names() {
         let failed = |cause| SessionError::Failed(Failure { cause, message: "because".to_owned() });
-        let rows: [(SessionError, &str, &str); 12] = [
+        let rows: [(SessionError, &str, &str); 13] = [
             (Refusal::NotFound.into(), "SESSION_NOT_FOUND", "BINDING_NOT_FOUND"),
             (Refusal::Conflict.into(), "SESSION_CONFLICT", "BINDING_CONFLICT"),
             (SessionError::OtherImage, "SESSION_CONFLICT", "BINDING_CONFLICT"),
             (Refusal::Expired(SessionEnd::HardTtl).into(), "SESSION_EXPIRED", "BINDING_EXPIRED"),
             (SessionError::Starting, "SANDBOX_STARTING", "SANDBOX_STARTING"),
+            (
+                SandboxError::ProviderDisabled(String::new()).into(),
+                "PROVIDER_DISABLED",
+                "PROVIDER_DISABLED",
+            ),
             (failed(FailureCause::ImageNotFound), "IMAGE_NOT_FOUND", "IMAGE_NOT_FOUND"),
             (failed(FailureCause::ImageNotAllowed), "FORBIDDEN", "FORBIDDEN"),
             (failed(FailureCause::ImageUnusable), "IMAGE_UNUSABLE", "IMAGE_UNUSABLE"),
