@@ -123,7 +123,7 @@ fn origins(settings: &Settings, address: SocketAddr) -> Vec<String> {
     origins
 }
 
-/// Serves until `shutdown` is there. Calls `announce` when connections are accepted. `spawner` is
+/// Serves until `shutdown` is there. Calls `announce` when everything is open that requests need. `spawner` is
 /// the socket to the process that makes slots, `agbox` what came of the Unix socket.
 pub async fn run(
     mut config: Config,
@@ -167,8 +167,6 @@ pub async fn run(
         sessions_image: config.sessions.image.clone().filter(|image| !image.is_empty()),
         machine: describe(&engine, kind).await?,
     };
-    tracing::info!(%address, data = %config.data.display(), "serving");
-    announce(&ready).map_err(RunError::Announce)?;
     let socket = open_door(agbox, &config)?;
     let tokens = match &sandboxes {
         Some(_) => {
@@ -187,6 +185,8 @@ pub async fn run(
         Kind::Lasting => Some(Sealer::open(&config.data, config.audit.settings())?),
         Kind::Private | Kind::Examined => None,
     };
+    tracing::info!(%address, data = %config.data.display(), "serving");
+    announce(&ready).map_err(RunError::Announce)?;
     let lifecycle = Lifecycle { sandboxes: sandboxes.clone(), tokens, sessions, socket, sealer };
     let serving = serve(listener, engine.clone(), keyring, lifecycle, settings, shutdown);
     let end = select! {

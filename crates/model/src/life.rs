@@ -305,6 +305,9 @@ pub struct Life {
     /// What it is made from, but for the machine itself.
     #[serde(default, skip_serializing_if = "UsedImages::is_empty")]
     pub images: UsedImages,
+    /// Whether it is known what it is made from, also if that is no image at all.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub images_are_known: bool,
     /// What was told of each companion since the sandbox was last started.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub companions: BTreeMap<String, CompanionState>,
@@ -394,6 +397,7 @@ impl Life {
             failure: None,
             end: None,
             images: UsedImages::new(),
+            images_are_known: false,
             companions: BTreeMap::new(),
             adjusted_at: None,
         }
@@ -460,7 +464,10 @@ impl Life {
                 self.shells.retain(|_, shell| shell != exec);
                 self.with_timeout.remove(exec);
             }
-            EventKind::Preparing { images, .. } => self.images.extend(images.clone()),
+            EventKind::Preparing { images, .. } => {
+                self.images.extend(images.clone());
+                self.images_are_known = true;
+            }
             EventKind::CompanionReady { name } => {
                 self.companions.insert(name.clone(), CompanionState::Ready);
             }

@@ -40,6 +40,7 @@ mod peer;
 mod policy;
 mod ports;
 mod previews;
+mod readiness;
 mod real;
 mod refusals;
 mod resource_limits;

@@ -19,6 +19,8 @@ mod containment;
 #[cfg(test)]
 mod disks;
 #[cfg(test)]
+mod event_retention;
+#[cfg(test)]
 mod executions;
 #[cfg(test)]
 mod exit_status;

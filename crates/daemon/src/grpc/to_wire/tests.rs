@@ -27,6 +27,7 @@ fn life(phase: Phase) -> Life {
         failure: None,
         end: None,
         images: UsedImages::new(),
+        images_are_known: true,
         companions: BTreeMap::new(),
         adjusted_at: None,
     }

@@ -15,6 +15,7 @@ use harness::{
     registry::{Fake, Real, honest},
 };
 use model::{
+    adjustment::Adjustment,
     event::{EventKind, Sequence},
     exec::ExecEnd,
     execution::Exit,
@@ -158,6 +159,33 @@ async fn a_sandbox_keeps_its_image_when_the_name_leads_to_another() {
     let collected = server.sandboxes.remove_image(&tenant(), &name).await.unwrap();
     assert_eq!(collected.layers, 1, "the other one is under the first sandbox as well");
     assert_eq!(motd(&first).await, "old");
+    server.end().await;
+}
+
+/// A change is an event like any other: it must not pass for the one that says what the sandbox is made from.
+#[tokio::test]
+async fn a_sandbox_that_is_changed_while_its_image_is_pulled_gets_ready_after_a_restart() {
+    let (gate, closed) = std::sync::mpsc::channel::<()>();
+    let (built, closed) = (small_system(), std::sync::Mutex::new(closed));
+    let registry = Fake::start(move |asked| {
+        closed.lock().unwrap().recv().unwrap_err();
+        honest(&built, asked)
+    });
+    let name = format!("{}/slow:latest", registry.address);
+    let home = Home::with_images(listing(&[registry.address.to_string()]));
+    let server = home.start().await;
+    let created = server.sandboxes.create(&tenant(), None, of(&name)).await.unwrap();
+    let id = created.id.as_str();
+    let other = Adjustment { name: Some("other".parse().unwrap()), ..Adjustment::default() };
+    let changed = server.sandboxes.adjust(&tenant(), id, other).await.unwrap();
+    assert_eq!((changed.life.phase, changed.life.sequence), (Phase::Provisioning, Sequence(2)));
+    server.crash().await;
+
+    drop(gate);
+    let server = home.start().await;
+    let sandbox = server.until(id, Phase::Active).await;
+    let (end, said) = run(&server, &sandbox, "busybox cat /etc/motd").await;
+    assert_eq!((end, said.as_str()), (WELL, "changed"));
     server.end().await;
 }
 
