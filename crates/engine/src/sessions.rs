@@ -40,7 +40,7 @@ use self::{
     turns::{Turn, Turns},
 };
 pub use self::{
-    acquire::{Acquire, Acquired, Hint, Records, RequestKey},
+    acquire::{Acquire, Acquired, Hint, Records, Replaced, RequestKey},
     error::SessionError,
     shown::Shown,
 };

@@ -29,24 +29,38 @@ use crate::sandboxes::{SandboxError, random};
 /// For how long a request of the same key is the same request.
 const KEY_LIFE: Duration = Duration::from_hours(24);
 
-/// Says what the audit log is to say of a session that is about to begin. It is kept with the session, or
-/// neither is.
+/// What the audit log says of a session that begins, and of the one whose place it takes. It is stored in one
+/// transaction with the session.
 #[derive(Clone)]
 pub struct Records(Arc<RecordsOf>);
 
-type RecordsOf = dyn Fn(&Session) -> Vec<Entry> + Send + Sync;
+type RecordsOf = dyn Fn(&Session, Option<Replaced<'_>>) -> Vec<Entry> + Send + Sync;
+
+/// A session that ends, with its sandbox, because another takes its place.
+#[derive(Clone, Copy, Debug)]
+pub struct Replaced<'a> {
+    pub session: &'a Session,
+    pub end: SessionEnd,
+}
 
 impl Records {
-    pub fn new(of: impl Fn(&Session) -> Vec<Entry> + Send + Sync + 'static) -> Self {
+    pub fn new(
+        of: impl Fn(&Session, Option<Replaced<'_>>) -> Vec<Entry> + Send + Sync + 'static,
+    ) -> Self {
         Self(Arc::new(of))
     }
 
     pub fn none() -> Self {
-        Self::new(|_| Vec::new())
+        Self::new(|_, _| Vec::new())
     }
 
-    fn of(&self, begun: Option<&Session>) -> Vec<Entry> {
-        begun.map(|begun| (self.0)(begun)).unwrap_or_default()
+    fn of(&self, step: &Step) -> Vec<Entry> {
+        let Some(begun) = step.begun() else { return Vec::new() };
+        let replaced = step.changed().and_then(|session| match session.state {
+            State::Ended(end) if end.cause().is_some() => Some(Replaced { session, end }),
+            State::Ended(_) | State::Live | State::Released { .. } => None,
+        });
+        (self.0)(begun, replaced)
     }
 }
 
@@ -347,7 +361,7 @@ impl Shared {
             let used = key_of.zip(step.begun()).map(|(key, begun)| used(key, begun, now));
             // Whoever made this waits for it.
             let _ = sender.send(step.begun().cloned());
-            let records = ask_new.records.of(step.begun());
+            let records = ask_new.records.of(&step);
             Binding { step: Some(step), creation: None, used, records }
         };
         let spec = ask.spec.clone();
@@ -402,7 +416,7 @@ impl Shared {
         let begun = step.begun().cloned().ok_or(Refusal::NotFound)?;
         let used = ask.key.clone().map(|key| used(key, &begun, self.clock.now()));
         let changed = step.changed().cloned();
-        let records = ask.records.of(step.begun());
+        let records = ask.records.of(&step);
         self.store().bind(Binding { step: Some(step), creation: None, used, records }).await?;
         if let Some(changed) = changed {
             self.follow(changed);
