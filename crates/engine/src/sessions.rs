@@ -188,14 +188,9 @@ impl Sessions {
         let session = self.shared.find(tenant, which).await?;
         permit(session.as_ref(), Request::Show)?;
         let shown = self.shared.shown(session.ok_or(Refusal::NotFound)?).await?;
-        if shown.failure.is_some() {
-            return Ok(shown);
+        if shown.failure.is_none() {
+            self.shared.touch(&shown.session);
         }
-        if shown.is_gone {
-            self.shared.end_later(&shown.session);
-            return Err(Refusal::Expired(SessionEnd::SandboxGone).into());
-        }
-        self.shared.touch(&shown.session);
         Ok(shown)
     }
 
@@ -343,14 +338,18 @@ impl Shared {
         Ok((turn, self.find(tenant, which).await?))
     }
 
-    async fn heartbeat(&self, tenant: &Tenant, which: &Which) -> Result<Shown, SessionError> {
+    async fn heartbeat(
+        self: Arc<Self>,
+        tenant: &Tenant,
+        which: &Which,
+    ) -> Result<Shown, SessionError> {
         let (_turn, mut found) = self.find_in_turn(tenant, which).await?;
         loop {
             permit(found.as_ref(), Request::Heartbeat)?;
-            let session = found.ok_or(Refusal::NotFound)?;
-            let step = session.renew(self.settings.terms, self.clock.now())?;
+            let shown = self.shown(found.ok_or(Refusal::NotFound)?).await?;
+            let step = shown.session.renew(self.settings.terms, self.clock.now())?;
             match self.keep(&step).await {
-                Ok(renewed) => return self.shown(renewed).await,
+                Ok(session) => return Ok(Shown { session, ..shown }),
                 Err(StoreError::Bound { current }) => found = Some(*current),
                 Err(error) => return Err(error.into()),
             }

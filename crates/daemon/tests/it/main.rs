@@ -51,6 +51,7 @@ mod served;
 mod sessions;
 mod shell;
 mod shutdown;
+mod states;
 mod support;
 mod tls;
 mod tokens;

@@ -299,7 +299,7 @@ impl Shared {
 
     /// Answers with the failure of the last sandbox of the scope, if the same image has failed just now.
     async fn refuse_recent_failure(
-        &self,
+        self: &Arc<Self>,
         ask: &Acquire,
         latest: &Session,
         life: &Life,
@@ -387,7 +387,7 @@ impl Shared {
     }
 
     async fn take_back(
-        &self,
+        self: &Arc<Self>,
         ask: &Acquire,
         released: &Session,
     ) -> Result<(Session, Hint), SessionError> {

@@ -1,11 +1,11 @@
 //! A session as clients see it, with what became of its sandbox.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use model::{
     lease::Terms,
-    life::{Failure, Life, Phase},
-    session::Session,
+    life::{Failure, Life},
+    session::{Refusal, Session, SessionEnd, Shows},
     spec::Provider,
 };
 
@@ -14,12 +14,11 @@ use super::{SessionError, Shared};
 #[derive(Clone, Debug)]
 pub struct Shown {
     pub session: Session,
-    pub phase: Phase,
+    pub shows: Shows,
     /// Why the sandbox is suspended or has failed.
     pub reason: Option<&'static str>,
     /// Why the sandbox could not be created.
     pub failure: Option<Failure>,
-    pub(super) is_gone: bool,
     /// Where the sandbox runs.
     pub provider: Provider,
     pub image: String,
@@ -28,49 +27,53 @@ pub struct Shown {
     pub terms: Terms,
 }
 
-/// What is shown of a sandbox besides its settings.
-struct State {
-    phase: Phase,
+/// What a sandbox is now, besides its settings.
+struct Now {
+    shows: Option<Shows>,
     reason: Option<&'static str>,
     failure: Option<Failure>,
-    is_gone: bool,
 }
 
-impl State {
-    const UNKNOWN: Self =
-        Self { phase: Phase::Terminated, reason: None, failure: None, is_gone: true };
-
+impl Now {
     fn of(life: &Life) -> Self {
-        let (phase, reason, is_gone) = (life.phase, life.reason(), life.is_gone());
-        Self { phase, reason, failure: life.failed_creation().cloned(), is_gone }
+        let failure = life.failed_creation().cloned();
+        Self { shows: Shows::of(life), reason: life.reason(), failure }
     }
 }
 
 impl Shared {
-    pub(super) async fn shown(&self, session: Session) -> Result<Shown, SessionError> {
+    /// Shows a session. One whose sandbox is gone ends by it.
+    pub(super) async fn shown(self: &Arc<Self>, session: Session) -> Result<Shown, SessionError> {
         let here = self.known().get(&session.id).map(|held| (held.image.clone(), held.idle));
         if let Some((image, idle)) = here
-            && let Some(state) = self.sandboxes.look(&session.sandbox, State::of)
+            && let Some(now) = self.sandboxes.look(&session.sandbox, Now::of)
             && let Some(provider) = self.sandboxes.provider(&session.sandbox)
         {
-            return Ok(self.with_sandbox(session, state, provider, image, idle));
+            return self.with_sandbox(session, now, provider, image, idle);
         }
         let found = self.store().sandbox(&session.sandbox).await?;
-        let state = found.as_ref().map_or(State::UNKNOWN, |sandbox| State::of(&sandbox.life));
-        let spec = found.map(|sandbox| sandbox.spec).unwrap_or_default();
+        let Some(sandbox) = found else { return self.without_sandbox(&session) };
+        let (now, spec) = (Now::of(&sandbox.life), sandbox.spec);
         let idle = spec.idle.map(|idle| idle.after);
-        Ok(self.with_sandbox(session, state, spec.provider, spec.image, idle))
+        self.with_sandbox(session, now, spec.provider, spec.image, idle)
     }
 
     fn with_sandbox(
-        &self,
+        self: &Arc<Self>,
         session: Session,
-        state: State,
+        now: Now,
         provider: Provider,
         image: String,
         idle: Option<Duration>,
-    ) -> Shown {
-        let (State { phase, reason, failure, is_gone }, terms) = (state, self.settings.terms);
-        Shown { session, phase, reason, failure, is_gone, provider, image, idle, terms }
+    ) -> Result<Shown, SessionError> {
+        let Now { shows, reason, failure } = now;
+        let Some(shows) = shows else { return self.without_sandbox(&session) };
+        let terms = self.settings.terms;
+        Ok(Shown { session, shows, reason, failure, provider, image, idle, terms })
+    }
+
+    fn without_sandbox(self: &Arc<Self>, session: &Session) -> Result<Shown, SessionError> {
+        self.end_later(session);
+        Err(Refusal::Expired(SessionEnd::SandboxGone).into())
     }
 }
