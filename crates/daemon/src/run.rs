@@ -29,6 +29,7 @@ use crate::{
         door::{Door, Peers},
         socket::Socket,
     },
+    http,
     key_file::KeyFileError,
     keys::{self, KeyError},
     node::Node,
@@ -165,7 +166,7 @@ pub async fn run(
         admin_key_file: keys::admin_key_file(&config.data),
         is_first_start: made.is_some(),
         sessions_image: config.sessions.image.clone().filter(|image| !image.is_empty()),
-        machine: describe(&engine, kind).await?,
+        machine: describe(&config, &engine, kind).await?,
     };
     let socket = open_door(agbox, &config)?;
     let tokens = match &sandboxes {
@@ -256,7 +257,11 @@ async fn open_sandboxes(
     Ok(engine.open_sandboxes(store.clone(), images, settings).await?)
 }
 
-async fn describe(engine: &Engine, kind: Kind) -> Result<serde_json::Value, EngineError> {
+async fn describe(
+    config: &Config,
+    engine: &Engine,
+    kind: Kind,
+) -> Result<serde_json::Value, EngineError> {
     let languages: Vec<(&str, &str)> = engine
         .languages()
         .map(|row| (row.name.as_str(), row.command.first().map_or("", String::as_str)))
@@ -265,8 +270,14 @@ async fn describe(engine: &Engine, kind: Kind) -> Result<serde_json::Value, Engi
         Kind::Examined => Some(engine.volumes().await?),
         Kind::Lasting | Kind::Private => None,
     };
-    let posture = engine.posture();
-    Ok(serde_json::json!({ "posture": posture, "languages": languages, "volumes": volumes }))
+    let sandboxes = config.sandboxes.resources(engine::machine_size::of(&config.data));
+    let limits = http::limits::ranges(&config.limit_policy(), Some(&sandboxes));
+    Ok(serde_json::json!({
+        "posture": engine.posture(),
+        "languages": languages,
+        "volumes": volumes,
+        "limits": limits,
+    }))
 }
 
 /// Tells whether this process has the rights of root.
