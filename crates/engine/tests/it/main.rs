@@ -45,6 +45,8 @@ mod paths;
 #[cfg(test)]
 mod ports;
 #[cfg(test)]
+mod power_loss;
+#[cfg(test)]
 mod sandboxes;
 #[cfg(test)]
 mod service;

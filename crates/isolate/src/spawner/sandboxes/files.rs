@@ -27,6 +27,9 @@ pub(super) struct Folder(OwnedFd);
 /// Where those have their folders that wait for a sandbox to be made of them.
 const WAITING: &str = ".waiting";
 
+/// Which boot of the machine the last server was of.
+const BOOT: &str = ".boot";
+
 /// What a sandbox is made of on disk, open.
 #[derive(Debug)]
 pub(super) struct Parts {
@@ -58,6 +61,20 @@ impl Folder {
         fchmod(&folder, Mode::from_raw_mode(0o755))?;
         make_folder(&folder, WAITING, 0o755)?;
         Ok(Self(folder))
+    }
+
+    /// Writes down which boot of the machine this is. Returns whether another one, or none, was written down.
+    pub(super) fn note_boot(&self, boot: &[u8]) -> Result<bool, Errno> {
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.0, BOOT, flags, Mode::from_raw_mode(0o600))?;
+        let mut before = [0; 64];
+        let length = rustix::io::pread(&file, &mut before, 0)?;
+        if before.get(..length) == Some(boot) {
+            return Ok(false);
+        }
+        rustix::fs::ftruncate(&file, 0)?;
+        rustix::io::pwrite(&file, boot, 0)?;
+        Ok(true)
     }
 
     /// Names those that wait for a sandbox, of whatever server.
