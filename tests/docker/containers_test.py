@@ -248,7 +248,7 @@ class ContainersTest(Case):
             answer = self.ensure(image=image)
             self.assertEqual(answer.status, 400, answer.body)
         missing = self.ensure(image="there-is-none")
-        self.assertEqual(missing.code, (503, "PROVIDER_UNAVAILABLE"))
+        self.assertEqual(missing.code, (404, "IMAGE_NOT_FOUND"))
         self.assertIn("does not have it", missing.json["error"]["message"])
 
     def test_stopping_keeps_files_and_destroying_leaves_nothing(self):
@@ -429,6 +429,26 @@ class IdleTest(Case):
         self.wait(lambda: self.paused(sandbox))
 
 
+class IdleTest(Case):
+    MORE = '[sessions]\nidle_timeout = "4s"\n'
+
+    def state(self, session):
+        return self.request("GET", f"/v1/sandbox/sessions/{session['session_id']}").json["binding"]["state"]
+
+    def test_a_prompt_without_a_client_is_idle_and_a_background_job_that_computes_is_not(self):
+        busy = self.session()
+        self.output(busy, "setsid sh -c 'while :; do :; done' >/dev/null 2>&1 &")
+        self.thread += "-prompt"
+        prompt = self.session()
+        shell = WebSocket(prompt["sandbox"]["ws_base_url"] + "/shell/ws", {"Authorization": f"Bearer {prompt['token']}"})
+        shell.send(type="start")
+        self.assertIsNotNone(shell.receive())
+        shell.close()
+        self.wait(lambda: self.state(prompt) == "suspended")
+        # It has been unused for longer than the other.
+        self.assertEqual(self.state(busy), "active")
+
+
 class WithoutTest(unittest.TestCase):
     def test_a_server_that_has_no_engine_says_so(self):
         server = Server().start()
@@ -440,5 +460,6 @@ class WithoutTest(unittest.TestCase):
         with self.assertRaises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(asked)
         error = json.load(refused.exception)["error"]
-        self.assertEqual((refused.exception.code, error["code"]), (503, "PROVIDER_UNAVAILABLE"))
+        self.assertEqual((refused.exception.code, error["code"]), (400, "PROVIDER_DISABLED"))
+        self.assertFalse(error["retryable"])
         self.assertIn("not enabled", error["message"])

@@ -35,11 +35,9 @@ pub enum TaskState {
     /// It is there, or will be as soon as it is used.
     #[serde(rename = "TASK_STATE_WORKING")]
     Working,
+    /// It could not be made or started.
     #[serde(rename = "TASK_STATE_FAILED")]
     Failed,
-    /// It was ended.
-    #[serde(rename = "TASK_STATE_CANCELED")]
-    Canceled,
 }
 
 /// A way to use the sandbox.

@@ -109,6 +109,12 @@ pub enum ErrorCode {
     MisdirectedRequest,
     /// The first line and the headers are larger than allowed, or more.
     HeadersTooLarge,
+    /// The registry does not have the image.
+    ImageNotFound,
+    /// The image cannot be used here.
+    ImageUnusable,
+    /// The operator has not enabled this provider.
+    ProviderDisabled,
 }
 
 /// Whether the same request may succeed later.
@@ -120,7 +126,7 @@ pub enum Retry {
 
 impl ErrorCode {
     /// Every code, in the order of the table.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 51] = [
         Self::Timeout,
         Self::Oom,
         Self::OutputLimit,
@@ -169,6 +175,9 @@ impl ErrorCode {
         Self::NotImplemented,
         Self::MisdirectedRequest,
         Self::HeadersTooLarge,
+        Self::ImageNotFound,
+        Self::ImageUnusable,
+        Self::ProviderDisabled,
     ];
 
     /// Returns wire name, HTTP status and whether to try again: the whole table.
@@ -222,6 +231,9 @@ impl ErrorCode {
             Self::NotImplemented => ("NOT_IMPLEMENTED", 501, Retry::Never),
             Self::MisdirectedRequest => ("MISDIRECTED_REQUEST", 421, Retry::Never),
             Self::HeadersTooLarge => ("HEADERS_TOO_LARGE", 431, Retry::Never),
+            Self::ImageNotFound => ("IMAGE_NOT_FOUND", 404, Retry::Never),
+            Self::ImageUnusable => ("IMAGE_UNUSABLE", 422, Retry::Never),
+            Self::ProviderDisabled => ("PROVIDER_DISABLED", 400, Retry::Never),
         }
     }
 

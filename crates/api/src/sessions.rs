@@ -63,6 +63,9 @@ pub struct SandboxLimits {
 /// Asks for the sandbox of a thread: `POST /threads/{thread_id}/sandbox`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcquireThread {
+    /// The thread again; another one than in the path is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
     /// Without it, all that the actor may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Vec<String>>,
@@ -78,6 +81,9 @@ pub struct AcquireThread {
     /// What a new sandbox is made of; without it, what the operator has set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// Where a new sandbox runs: `local` or `docker`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_preference: Option<String>,
     /// What a new sandbox may use; without it, the operator's defaults. A sandbox that is there keeps its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<SandboxLimits>,
@@ -147,9 +153,12 @@ pub struct Binding {
     pub provider: String,
     /// `provisioning`, `active`, `suspended` or `failed`.
     pub state: String,
-    /// Why the sandbox is suspended or has failed, as `idle_ttl`, `host_rebooted`, `supervisor_lost` or `resume_failed`. Absent otherwise.
+    /// Why the sandbox is suspended or has failed, as `idle_ttl`, `host_rebooted`, `supervisor_lost`, `resume_failed` or `image_not_found`. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Why the sandbox could not be created, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
     /// Grows with every binding of the scope.
     pub generation: u64,
     pub lease_expires_at: String,

@@ -214,8 +214,9 @@ pub struct Executions {
     pub disconnect_grace: Duration,
     #[serde(with = "units::duration")]
     pub max_timeout: Duration,
-    #[serde(with = "units::size")]
-    pub max_memory: ByteSize,
+    /// Default: what the machine has for all of them.
+    #[serde(with = "units::optional_size")]
+    pub max_memory: Option<ByteSize>,
     #[serde(with = "units::size")]
     pub max_output: ByteSize,
     pub max_processes: u32,
@@ -303,7 +304,7 @@ impl Default for Executions {
         Self {
             disconnect_grace: Settings::default().grace,
             max_timeout: policy.max_timeout,
-            max_memory: policy.max_memory,
+            max_memory: None,
             max_output: policy.max_output,
             max_processes: policy.max_fixed.processes,
             max_disk: policy.max_fixed.disk,
@@ -471,9 +472,10 @@ impl Config {
 
     /// Returns what the operator allows an execution at most.
     pub fn limit_policy(&self) -> LimitPolicy {
+        let machine = || LimitPolicy::of_machine(engine::machine_size::of(&self.data).0).max_memory;
         LimitPolicy {
             max_timeout: self.executions.max_timeout,
-            max_memory: self.executions.max_memory,
+            max_memory: self.executions.max_memory.unwrap_or_else(machine),
             max_output: self.executions.max_output,
             max_fixed: FixedLimits {
                 processes: self.executions.max_processes,

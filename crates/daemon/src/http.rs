@@ -8,7 +8,7 @@ mod form;
 mod health;
 pub(crate) mod hosts;
 mod keys;
-mod limits;
+pub(crate) mod limits;
 mod mcp;
 pub(crate) mod oauth;
 pub(crate) mod problem;

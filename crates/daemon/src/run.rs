@@ -29,6 +29,7 @@ use crate::{
         door::{Door, Peers},
         socket::Socket,
     },
+    http,
     key_file::KeyFileError,
     keys::{self, KeyError},
     node::Node,
@@ -123,7 +124,7 @@ fn origins(settings: &Settings, address: SocketAddr) -> Vec<String> {
     origins
 }
 
-/// Serves until `shutdown` is there. Calls `announce` when connections are accepted. `spawner` is
+/// Serves until `shutdown` is there. Calls `announce` when everything is open that requests need. `spawner` is
 /// the socket to the process that makes slots, `agbox` what came of the Unix socket.
 pub async fn run(
     mut config: Config,
@@ -165,10 +166,8 @@ pub async fn run(
         admin_key_file: keys::admin_key_file(&config.data),
         is_first_start: made.is_some(),
         sessions_image: config.sessions.image.clone().filter(|image| !image.is_empty()),
-        machine: describe(&engine, kind).await?,
+        machine: describe(&config, &engine, kind).await?,
     };
-    tracing::info!(%address, data = %config.data.display(), "serving");
-    announce(&ready).map_err(RunError::Announce)?;
     let socket = open_door(agbox, &config)?;
     let tokens = match &sandboxes {
         Some(_) => {
@@ -187,6 +186,8 @@ pub async fn run(
         Kind::Lasting => Some(Sealer::open(&config.data, config.audit.settings())?),
         Kind::Private | Kind::Examined => None,
     };
+    tracing::info!(%address, data = %config.data.display(), "serving");
+    announce(&ready).map_err(RunError::Announce)?;
     let lifecycle = Lifecycle { sandboxes: sandboxes.clone(), tokens, sessions, socket, sealer };
     let serving = serve(listener, engine.clone(), keyring, lifecycle, settings, shutdown);
     let end = select! {
@@ -256,7 +257,11 @@ async fn open_sandboxes(
     Ok(engine.open_sandboxes(store.clone(), images, settings).await?)
 }
 
-async fn describe(engine: &Engine, kind: Kind) -> Result<serde_json::Value, EngineError> {
+async fn describe(
+    config: &Config,
+    engine: &Engine,
+    kind: Kind,
+) -> Result<serde_json::Value, EngineError> {
     let languages: Vec<(&str, &str)> = engine
         .languages()
         .map(|row| (row.name.as_str(), row.command.first().map_or("", String::as_str)))
@@ -265,8 +270,14 @@ async fn describe(engine: &Engine, kind: Kind) -> Result<serde_json::Value, Engi
         Kind::Examined => Some(engine.volumes().await?),
         Kind::Lasting | Kind::Private => None,
     };
-    let posture = engine.posture();
-    Ok(serde_json::json!({ "posture": posture, "languages": languages, "volumes": volumes }))
+    let sandboxes = config.sandboxes.resources(engine::machine_size::of(&config.data));
+    let limits = http::limits::ranges(&config.limit_policy(), Some(&sandboxes));
+    Ok(serde_json::json!({
+        "posture": engine.posture(),
+        "languages": languages,
+        "volumes": volumes,
+        "limits": limits,
+    }))
 }
 
 /// Tells whether this process has the rights of root.

@@ -10,6 +10,7 @@ mod clock;
 mod error;
 mod keeper;
 mod known;
+mod shown;
 mod turns;
 
 use std::{
@@ -39,8 +40,9 @@ use self::{
     turns::{Turn, Turns},
 };
 pub use self::{
-    acquire::{Acquire, Acquired, Hint, Records, RequestKey},
+    acquire::{Acquire, Acquired, Hint, Records, Replaced, RequestKey},
     error::SessionError,
+    shown::Shown,
 };
 use crate::sandboxes::{SandboxError, Sandboxes};
 
@@ -94,22 +96,6 @@ pub enum Which {
     Scope(Scope),
 }
 
-/// A session as it is seen.
-#[derive(Clone, Debug)]
-pub struct Shown {
-    pub session: Session,
-    pub phase: Phase,
-    /// Why the sandbox is suspended or has failed.
-    pub reason: Option<&'static str>,
-    is_gone: bool,
-    /// Where the sandbox runs.
-    pub provider: Provider,
-    pub image: String,
-    /// After which time of no use the sandbox goes to sleep.
-    pub idle: Option<Duration>,
-    pub terms: Terms,
-}
-
 /// What a sandbox is to those who hold tokens for it.
 #[derive(Clone, Debug)]
 pub enum Fence {
@@ -156,6 +142,11 @@ impl Sessions {
         self.shared.settings
     }
 
+    /// Refuses a provider that the operator has not enabled.
+    pub fn check_enabled(&self, provider: Provider) -> Result<(), SessionError> {
+        Ok(self.shared.sandboxes.check_enabled(provider)?)
+    }
+
     /// Refuses what the operator keeps from the holder of a key. What is not there is for others to say.
     pub async fn reach(
         &self,
@@ -197,11 +188,9 @@ impl Sessions {
         let session = self.shared.find(tenant, which).await?;
         permit(session.as_ref(), Request::Show)?;
         let shown = self.shared.shown(session.ok_or(Refusal::NotFound)?).await?;
-        if shown.is_gone {
-            self.shared.end_later(&shown.session);
-            return Err(Refusal::Expired(SessionEnd::SandboxGone).into());
+        if shown.failure.is_none() {
+            self.shared.touch(&shown.session);
         }
-        self.shared.touch(&shown.session);
         Ok(shown)
     }
 
@@ -349,14 +338,18 @@ impl Shared {
         Ok((turn, self.find(tenant, which).await?))
     }
 
-    async fn heartbeat(&self, tenant: &Tenant, which: &Which) -> Result<Shown, SessionError> {
+    async fn heartbeat(
+        self: Arc<Self>,
+        tenant: &Tenant,
+        which: &Which,
+    ) -> Result<Shown, SessionError> {
         let (_turn, mut found) = self.find_in_turn(tenant, which).await?;
         loop {
             permit(found.as_ref(), Request::Heartbeat)?;
-            let session = found.ok_or(Refusal::NotFound)?;
-            let step = session.renew(self.settings.terms, self.clock.now())?;
+            let shown = self.shown(found.ok_or(Refusal::NotFound)?).await?;
+            let step = shown.session.renew(self.settings.terms, self.clock.now())?;
             match self.keep(&step).await {
-                Ok(renewed) => return self.shown(renewed).await,
+                Ok(session) => return Ok(Shown { session, ..shown }),
                 Err(StoreError::Bound { current }) => found = Some(*current),
                 Err(error) => return Err(error.into()),
             }
@@ -530,30 +523,6 @@ impl Shared {
         if self.known().touch(&session.id, now, at) {
             self.earlier.notify_one();
         }
-    }
-
-    async fn shown(&self, session: Session) -> Result<Shown, SessionError> {
-        let terms = self.settings.terms;
-        let here = self.known().get(&session.id).map(|held| (held.image.clone(), held.idle));
-        if let Some((image, idle)) = here
-            && let Some((phase, reason, is_gone)) = self
-                .sandboxes
-                .look(&session.sandbox, |life| (life.phase, life.reason(), life.is_gone()))
-            && let Some(provider) = self.sandboxes.provider(&session.sandbox)
-        {
-            return Ok(Shown { session, phase, reason, is_gone, provider, image, idle, terms });
-        }
-        let found = self.store().sandbox(&session.sandbox).await?;
-        let Some(sandbox) = found else {
-            let (phase, provider) = (Phase::Terminated, Provider::default());
-            let (image, idle, reason) = (String::new(), None, None);
-            let is_gone = true;
-            return Ok(Shown { session, phase, reason, is_gone, provider, image, idle, terms });
-        };
-        let idle = sandbox.spec.idle.map(|idle| idle.after);
-        let (life, provider, image) = (sandbox.life, sandbox.spec.provider, sandbox.spec.image);
-        let (phase, reason, is_gone) = (life.phase, life.reason(), life.is_gone());
-        Ok(Shown { session, phase, reason, is_gone, provider, image, idle, terms })
     }
 
     /// Stops the sandbox of a session that was released.

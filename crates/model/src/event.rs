@@ -36,6 +36,14 @@ impl fmt::Display for Sequence {
     }
 }
 
+/// Returns the first event that stays when a log of these is to have so many; nothing while it has hardly more.
+/// Deleting is worth it for a hundredth of them.
+pub fn first_kept(earliest: Sequence, latest: Sequence, kept: u64) -> Option<Sequence> {
+    let first = latest.0.saturating_sub(kept).saturating_add(1);
+    let surplus = first.saturating_sub(earliest.0);
+    (surplus >= (kept / 100).max(1)).then_some(Sequence(first))
+}
+
 /// One recorded change of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
@@ -115,6 +123,30 @@ impl EventKind {
             | Self::CompanionReady { .. }
             | Self::CompanionFailed { .. }
             | Self::Adjusted(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_cut_when_it_has_a_hundredth_more_than_is_kept() {
+        // The first event, the last one, how many are kept, and the first one then.
+        let rows = [
+            (1, 1, 10, None),
+            (1, 10, 10, None),
+            (1, 11, 10, Some(2)),
+            (2, 11, 10, None),
+            (1, 30, 10, Some(21)),
+            (1, 1009, 1000, None),
+            (1, 1010, 1000, Some(11)),
+            (1, u64::MAX, 1, Some(u64::MAX)),
+        ];
+        for (earliest, latest, kept, first) in rows {
+            let found = first_kept(Sequence(earliest), Sequence(latest), kept);
+            assert_eq!(found, first.map(Sequence), "{earliest} to {latest}, {kept} kept");
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod capability;
 pub mod event;
 pub mod exec;
 pub mod execution;
+pub mod failed_creation;
 pub mod file;
 pub mod guesses;
 pub mod health;

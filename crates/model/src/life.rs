@@ -221,7 +221,14 @@ pub struct Failure {
 #[serde(rename_all = "snake_case")]
 pub enum FailureCause {
     CreateFailed,
+    /// The image could not be fetched; a later attempt may succeed.
     ImageFailed,
+    /// The registry has no such image.
+    ImageNotFound,
+    /// The operator does not allow the image or its registry.
+    ImageNotAllowed,
+    /// The image is there and cannot be used: malformed, of another platform, or private.
+    ImageUnusable,
     ResumeFailed,
     MainProcessCrashed,
     /// Only in records of earlier versions: such a sandbox is stopped now ([`Crash`]).
@@ -240,6 +247,9 @@ impl FailureCause {
         match self {
             Self::CreateFailed => "create_failed",
             Self::ImageFailed => "image_failed",
+            Self::ImageNotFound => "image_not_found",
+            Self::ImageNotAllowed => "image_not_allowed",
+            Self::ImageUnusable => "image_unusable",
             Self::ResumeFailed => "resume_failed",
             Self::MainProcessCrashed => "main_process_crashed",
             Self::SupervisorLost => "supervisor_lost",
@@ -256,7 +266,13 @@ impl FailureCause {
             | Self::MainProcessCrashed
             | Self::SupervisorLost
             | Self::HostRebooted => true,
-            Self::CreateFailed | Self::ImageFailed | Self::DiskFull | Self::ProviderLost => false,
+            Self::CreateFailed
+            | Self::ImageFailed
+            | Self::ImageNotFound
+            | Self::ImageNotAllowed
+            | Self::ImageUnusable
+            | Self::DiskFull
+            | Self::ProviderLost => false,
         }
     }
 }
@@ -289,6 +305,9 @@ pub struct Life {
     /// What it is made from, but for the machine itself.
     #[serde(default, skip_serializing_if = "UsedImages::is_empty")]
     pub images: UsedImages,
+    /// Whether it is known what it is made from, also if that is no image at all.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub images_are_known: bool,
     /// What was told of each companion since the sandbox was last started.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub companions: BTreeMap<String, CompanionState>,
@@ -378,6 +397,7 @@ impl Life {
             failure: None,
             end: None,
             images: UsedImages::new(),
+            images_are_known: false,
             companions: BTreeMap::new(),
             adjusted_at: None,
         }
@@ -444,7 +464,10 @@ impl Life {
                 self.shells.retain(|_, shell| shell != exec);
                 self.with_timeout.remove(exec);
             }
-            EventKind::Preparing { images, .. } => self.images.extend(images.clone()),
+            EventKind::Preparing { images, .. } => {
+                self.images.extend(images.clone());
+                self.images_are_known = true;
+            }
             EventKind::CompanionReady { name } => {
                 self.companions.insert(name.clone(), CompanionState::Ready);
             }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{resources::Range, units::ByteSize};
+use crate::{
+    resources::{MachineSize, Range},
+    units::ByteSize,
+};
 
 /// One limit: its name, its field in a request, and its values in the unit of that field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +20,7 @@ pub struct LimitRow {
 }
 
 /// Every limit of an execution, with the values of a server whose operator has set none. The least memory
-/// is that of the language.
+/// is that of the language; the most follows from the machine ([`LimitPolicy::of_machine`]).
 pub const TABLE: [LimitRow; 7] = [TIME, MEMORY, CPU, OUTPUT, PROCESSES, DISK, INODES];
 
 const TIME: LimitRow = row("time", "timeout_ms", [1, 30_000, 3_600_000]);
@@ -136,6 +139,12 @@ pub struct LimitRefusal {
 }
 
 impl LimitPolicy {
+    /// Returns the policy of a machine whose operator sets nothing.
+    pub fn of_machine(machine: MachineSize) -> Self {
+        let least = ByteSize::mib(MEMORY.default);
+        Self { max_memory: machine.memory_for_tenants().max(least), ..Self::default() }
+    }
+
     /// Returns the table as it is on this server.
     pub fn rows(&self) -> [LimitRow; 7] {
         let millis = u64::try_from(self.max_timeout.as_millis()).unwrap_or(u64::MAX);
@@ -218,6 +227,21 @@ mod tests {
     fn refused(asked: AskedLimits) -> String {
         let refusal = LimitPolicy::default().check(asked, ByteSize::mib(16)).unwrap_err();
         refusal.to_string()
+    }
+
+    #[test]
+    fn the_most_memory_of_an_execution_follows_from_the_machine() {
+        // Memory of the machine, and the most of an execution, in MiB.
+        for (memory, most) in [(256, 256), (1024, 512), (4096, 3584), (65_536, 57_344)] {
+            let memory = ByteSize::mib(memory);
+            let machine = MachineSize { memory, processors: 2, disk: ByteSize::mib(1) };
+            let policy = LimitPolicy::of_machine(machine);
+            assert_eq!(policy.max_memory, ByteSize::mib(most), "{memory}");
+            assert_eq!(
+                LimitPolicy { max_memory: ByteSize::mib(4096), ..policy },
+                LimitPolicy::default()
+            );
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ids::{NodeId, SandboxId, SessionId, Tenant},
     lease::{Lease, Over, Terms},
-    life::EndCause,
+    life::{EndCause, Life, Phase},
     scope::Scope,
     token::Generation,
     units::Timestamp,
@@ -106,6 +106,42 @@ impl From<Over> for SessionEnd {
         match over {
             Over::Expired => Self::LeaseExpired,
             Over::HardTtl => Self::HardTtl,
+        }
+    }
+}
+
+/// What a session shows of its sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shows {
+    Provisioning,
+    Active,
+    Suspended,
+    Failed,
+}
+
+impl Shows {
+    pub const ALL: [Self; 4] = [Self::Provisioning, Self::Active, Self::Suspended, Self::Failed];
+
+    /// Returns nothing for a sandbox that is gone: its session has ended, or is about to.
+    pub fn of(life: &Life) -> Option<Self> {
+        if life.is_gone() && life.failed_creation().is_none() {
+            return None;
+        }
+        match life.phase {
+            Phase::Provisioning | Phase::Resuming => Some(Self::Provisioning),
+            Phase::Active => Some(Self::Active),
+            Phase::Frozen | Phase::Stopping | Phase::Stopped => Some(Self::Suspended),
+            Phase::Failed => Some(Self::Failed),
+            Phase::Deleting | Phase::Terminated => None,
+        }
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Provisioning => "provisioning",
+            Self::Active => "active",
+            Self::Suspended => "suspended",
+            Self::Failed => "failed",
         }
     }
 }

@@ -108,7 +108,25 @@ fn findings(machine: &Value) -> Vec<Finding> {
             },
         });
     }
+    findings.extend(limit_ranges(&machine["limits"]));
     findings
+}
+
+/// Shows what requests may ask for, as `GET /v1/limits` does.
+fn limit_ranges(limits: &Value) -> impl Iterator<Item = Finding> {
+    ["executions", "sandboxes"].into_iter().map(|name| {
+        let ranges = limits[name].as_object().into_iter().flatten();
+        let ranges: Vec<String> = ranges.map(|(field, range)| limit_range(field, range)).collect();
+        Finding { state: State::Ok, name, detail: ranges.join(", "), fix: None }
+    })
+}
+
+fn limit_range(field: &str, range: &Value) -> String {
+    let default = match &range["default"] {
+        Value::Null => "no default".to_owned(),
+        default => format!("default {default}"),
+    };
+    format!("{field} {} to {} ({default})", range["min"], range["max"])
 }
 
 fn users(posture: &Value) -> Finding {
@@ -229,12 +247,33 @@ mod tests {
             },
             "languages": [["python", "/usr/bin/python3"]],
             "volumes": { "None": { "why": "no kind works" } },
+            "limits": {},
         });
         let findings = findings(&machine);
         for finding in &findings {
             assert_eq!(finding.state == State::Ok, finding.fix.is_none(), "{finding:?}");
         }
         let weak = findings.iter().filter(|finding| finding.state == State::Weak).count();
-        assert_eq!((findings.len(), weak), (10, 7));
+        assert_eq!((findings.len(), weak), (12, 7));
+    }
+
+    #[test]
+    fn the_range_of_every_limit_is_shown() {
+        let limits = json!({
+            "executions": { "memory_mb": { "min": 1, "default": 256, "max": 4096 } },
+            "sandboxes": {
+                "cpu_millicores": { "min": 1, "max": 2000 },
+                "processes": { "min": 8, "default": 1024, "max": 16384 },
+            },
+        });
+        let shown: Vec<_> =
+            limit_ranges(&limits).map(|finding| (finding.name, finding.detail)).collect();
+        let sandboxes =
+            "cpu_millicores 1 to 2000 (no default), processes 8 to 16384 (default 1024)";
+        let expected = [
+            ("executions", "memory_mb 1 to 4096 (default 256)".to_owned()),
+            ("sandboxes", sandboxes.to_owned()),
+        ];
+        assert_eq!(shown, expected);
     }
 }

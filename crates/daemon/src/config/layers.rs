@@ -171,7 +171,7 @@ mod tests {
         };
         expected.executions.running = 3;
         expected.executions.queued = 2;
-        expected.executions.max_memory = ByteSize::mib(2048);
+        expected.executions.max_memory = Some(ByteSize::mib(2048));
         assert_eq!(config, expected);
     }
 

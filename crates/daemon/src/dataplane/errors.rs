@@ -54,6 +54,7 @@ pub(super) fn code(error: &SandboxError) -> ErrorCode {
             ErrorCode::Unavailable
         }
         SandboxError::Provider(_) => ErrorCode::ProviderUnavailable,
+        SandboxError::ProviderDisabled(_) => ErrorCode::ProviderDisabled,
         SandboxError::Image(ImageError::NotAllowed(_) | ImageError::RegistryNotAllowed { .. }) => {
             ErrorCode::Forbidden
         }

@@ -79,6 +79,7 @@ pub(crate) fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
         ErrorCode::NotFound
         | ErrorCode::UnknownExecution
         | ErrorCode::OutputGone
+        | ErrorCode::ImageNotFound
         | ErrorCode::SessionNotFound
         | ErrorCode::SessionExpired
         | ErrorCode::BindingNotFound
@@ -91,6 +92,8 @@ pub(crate) fn kind(code: ErrorCode) -> (&'static str, Option<StatusCode>) {
         | ErrorCode::UnsupportedVersion
         | ErrorCode::UnsupportedMediaType
         | ErrorCode::ImageRequired
+        | ErrorCode::ImageUnusable
+        | ErrorCode::ProviderDisabled
         | ErrorCode::IdempotencyKeyReused
         | ErrorCode::MisdirectedRequest
         | ErrorCode::HeadersTooLarge

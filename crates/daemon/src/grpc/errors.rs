@@ -117,6 +117,7 @@ pub(crate) fn of_exec(error: &SandboxError, exec: &str) -> Status {
         SandboxError::Unavailable(_) | SandboxError::Provider(_) => {
             status(Reason::Unavailable, message, &[])
         }
+        SandboxError::ProviderDisabled(_) => status(Reason::NotSupported, message, &[]),
         SandboxError::Image(error) => of_image(error, "image"),
         // It has been said where it broke.
         SandboxError::BrokenOff => status(Reason::Internal, message, &[]),

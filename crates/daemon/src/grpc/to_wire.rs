@@ -327,9 +327,12 @@ fn end_reason(cause: &EndCause) -> String {
 
 fn failure_code(cause: FailureCause) -> &'static str {
     match cause {
-        FailureCause::CreateFailed | FailureCause::ImageFailed | FailureCause::DiskFull => {
-            "SANDBOX_CREATE_FAILED"
-        }
+        FailureCause::CreateFailed
+        | FailureCause::ImageFailed
+        | FailureCause::ImageNotFound
+        | FailureCause::ImageNotAllowed
+        | FailureCause::ImageUnusable
+        | FailureCause::DiskFull => "SANDBOX_CREATE_FAILED",
         FailureCause::ResumeFailed => "SANDBOX_RESUME_FAILED",
         FailureCause::MainProcessCrashed => "CONTAINER_CRASHLOOP",
         FailureCause::SupervisorLost | FailureCause::HostRebooted | FailureCause::ProviderLost => {

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use api::limits::{LimitRange, LimitRanges};
 use axum::{Json, extract::State};
-use model::resources::{Range, Resource};
+use model::{
+    limits::LimitPolicy,
+    resources::{Range, Resource, ResourcePolicy},
+};
 
 use super::{App, routes::Routes};
 use crate::{
@@ -21,16 +24,20 @@ pub(super) fn routes() -> Routes {
 }
 
 async fn limits(State(app): State<App>, _caller: Caller) -> Json<LimitRanges> {
-    let executions = app.executor.limit_policy().ranges();
-    let sandboxes = app.sandboxes.as_ref().map(|sandboxes| {
-        let policy = sandboxes.resource_policy();
+    let sandboxes = app.sandboxes.as_ref().map(engine::sandboxes::Sandboxes::resource_policy);
+    Json(ranges(&app.executor.limit_policy(), sandboxes.as_ref()))
+}
+
+/// Returns the ranges under these policies. A server that has no sandboxes has no ranges of them.
+pub(crate) fn ranges(executions: &LimitPolicy, sandboxes: Option<&ResourcePolicy>) -> LimitRanges {
+    let sandboxes = sandboxes.map(|policy| {
         Resource::ALL
             .map(|resource| (resource.name(), policy.range(resource).in_wire_units(resource)))
     });
-    Json(LimitRanges {
-        executions: to_wire(executions),
+    LimitRanges {
+        executions: to_wire(executions.ranges()),
         sandboxes: to_wire(sandboxes.into_iter().flatten()),
-    })
+    }
 }
 
 fn to_wire(rows: impl IntoIterator<Item = (&'static str, Range)>) -> BTreeMap<String, LimitRange> {

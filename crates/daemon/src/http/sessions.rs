@@ -22,7 +22,7 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use engine::sessions::{Acquired, Records, SessionError, Sessions, Shown, Which};
+use engine::sessions::{Acquired, Records, Replaced, SessionError, Sessions, Shown, Which};
 use model::{
     actor::Actor,
     audit::{Action, Entry},
@@ -207,14 +207,15 @@ impl Desk {
         let (desk, place) = (self.clone(), Arc::clone(place));
         // Whatever keeps it has no request of its own.
         let entry = audit::by(&self.caller, Action::SessionAcquire);
-        Records::new(move |session| {
+        Records::new(move |session, replaced| {
             let wish = terms.clone().wish(session);
             // What cannot be made now is tried again, and told, when the session is there.
             let minted = mint::mint_first(&desk.tokens, &desk.caller, wish).ok().flatten();
-            let entry = about(session, entry.clone());
-            let entry = minted.as_ref().map(|minted| audit::granting(entry, &minted.claims));
+            let granted = about(session, entry.clone());
+            let granted = minted.as_ref().map(|minted| audit::granting(granted, &minted.claims));
             *place.lock().unwrap_or_else(PoisonError::into_inner) = minted;
-            entry.into_iter().collect()
+            let expired = replaced.map(|replaced| expired(replaced, entry.clone()));
+            expired.into_iter().chain(granted).collect()
         })
     }
 
@@ -386,6 +387,12 @@ impl Desk {
             }
         }
     }
+}
+
+/// Says in an entry that a session has ended, and its sandbox with it, because another took its place.
+fn expired(Replaced { session, end }: Replaced<'_>, entry: Entry) -> Entry {
+    let (action, reason) = (Action::SessionExpire, Some(end.name().to_owned()));
+    about(session, Entry { action, reason, ..entry })
 }
 
 /// Says in an entry which session it is about.

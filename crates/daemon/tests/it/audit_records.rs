@@ -10,6 +10,7 @@ use store::keys::Role;
 
 use crate::{
     caller::{Connection, refused},
+    mcp,
     sandboxed::{Sandboxed, create, until},
     support::{Answer, Daemon, PATIENCE, key},
 };
@@ -67,6 +68,17 @@ impl Log<'_> {
         }
         record.clone()
     }
+}
+
+/// Checks that one of these records is of this action and granted, for this file of this sandbox.
+fn one_of_file(what: &str, news: &[Value], action: &str, sandbox: &str) {
+    let records: Vec<&Value> = news.iter().filter(|it| it["action"] == action).collect();
+    let [record] = records.as_slice() else { panic!("{what}: {news:#?}") };
+    for field in ["actor_id", "key_id", "tenant", "request_id"] {
+        assert!(record[field].is_string(), "{what} has no {field}: {record:#}");
+    }
+    let found = ["outcome", "object", "sandbox"].map(|field| record[field].as_str().unwrap());
+    assert_eq!(found, ["granted", "/workspace/a.txt", sandbox], "{what}");
 }
 
 fn request_of(answer: &Answer) -> &str {
@@ -256,4 +268,65 @@ async fn a_session_that_ends_by_its_hard_ttl_has_a_record() {
         (&record["session"], &record["sandbox"]),
         (&session["session_id"], &session["sandbox"]["id"])
     );
+}
+
+#[tokio::test]
+async fn a_session_whose_place_another_takes_has_a_record_that_names_its_sandbox() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let mut log = Log { daemon, read: 0 };
+    let body = |mode: &str| json!({"thread_id": "one", "mode": mode, "image": "host"});
+    let first = ask(daemon, &daemon.key, "POST", SESSIONS, &body("ensure")).await.json();
+    let path = format!("{SESSIONS}/{}", first["session_id"].as_str().unwrap());
+    assert_eq!(ask(daemon, &daemon.key, "DELETE", &path, &Value::Null).await.status, 204);
+    log.news().await;
+    // The released sandbox is not taken back: it is deleted.
+    let answer = ask(daemon, &daemon.key, "POST", SESSIONS, &body("create_only")).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let (second, news) = (answer.json(), log.news().await);
+    let [expired, acquired] = news.as_slice() else { panic!("{news:#?}") };
+    assert_eq!(
+        (&expired["action"], &expired["reason"]),
+        (&json!("session.expire"), &json!("released"))
+    );
+    assert_eq!(acquired["action"], "session.acquire");
+    for (record, session) in [(expired, &first), (acquired, &second)] {
+        assert_eq!(record["outcome"], "granted");
+        assert_eq!(record["session"], session["session_id"]);
+        assert_eq!(record["sandbox"], session["sandbox"]["id"]);
+        assert_eq!(record["request_id"], request_of(&answer));
+        for field in SESSION {
+            assert!(record[field].is_string(), "{field}: {record:#}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn files_read_by_tools_of_agents_and_by_links_have_a_record_with_their_path() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let mut log = Log { daemon, read: 0 };
+    let ensure = json!({"thread_id": "one", "mode": "ensure", "image": "host"});
+    let session = ask(daemon, &daemon.key, "POST", SESSIONS, &ensure).await.json();
+    let sandbox = session["sandbox"]["id"].as_str().unwrap();
+    let tools = [
+        ("write", json!({"path": "/workspace/a.txt", "content": "text"}), "file.write"),
+        ("read", json!({"path": "/workspace/a.txt"}), "file.read"),
+    ];
+    for (tool, mut arguments, action) in tools {
+        arguments["session_id"] = session["session_id"].clone();
+        log.news().await;
+        let result = mcp::call(daemon, &daemon.key, tool, arguments).await;
+        assert_eq!(result["isError"], false, "{result}");
+        one_of_file(tool, &log.news().await, action, sandbox);
+    }
+    let path = format!("{BOXES}/{sandbox}/download-url");
+    let wanted = json!({"path": "/workspace/a.txt"});
+    let given = ask(daemon, &daemon.key, "POST", &path, &wanted).await;
+    one_of_file("a link is given out", &log.news().await, "link.mint", sandbox);
+    let url = given.json()["download_url"].as_str().unwrap().to_owned();
+    let (_, path) = url.split_once(&daemon.address.to_string()).unwrap();
+    let read = daemon.ask("GET", path, &[], "").await;
+    assert_eq!((read.status, read.body.as_str()), (200, "text"));
+    one_of_file("a link is used", &log.news().await, "file.read", sandbox);
 }

@@ -30,6 +30,15 @@ for child in children:
     os.kill(child, 9)
 ";
 
+/// Uses a processor for two seconds, and prints how much of it it got.
+const SPIN: &str = "
+import time
+began, used = time.monotonic(), time.process_time()
+while time.monotonic() < began + 2:
+    pass
+print((time.process_time() - used) / (time.monotonic() - began))
+";
+
 async fn ranges(daemon: &Daemon) -> Value {
     let answer = ask(daemon, "GET", "/v1/limits").await;
     assert_eq!(answer.status, 200, "{}", answer.body);
@@ -63,8 +72,10 @@ async fn every_limit_has_a_least_a_default_and_a_maximum_that_fits_the_machine()
             assert!(min <= default && default <= max, "{kind} {field}: {ranges}");
         }
     }
-    let most = ranges["sandboxes"]["memory_mb"]["max"].as_u64().unwrap();
-    assert!(most < memory, "{most} MiB of {memory} leave nothing to the server");
+    for kind in ["sandboxes", "executions"] {
+        let most = ranges[kind]["memory_mb"]["max"].as_u64().unwrap();
+        assert!(most < memory, "{kind}: {most} MiB of {memory} leave nothing to the server");
+    }
 }
 
 #[tokio::test]
@@ -115,6 +126,13 @@ async fn limits_of_a_session_hold_in_its_sandbox() {
         run(&mut client, shell(&sandbox, &format!("exec python3 -c '{FORKS}'"), "")).await;
     let processes: u32 = output.trim().parse().unwrap();
     assert!((1..20).contains(&processes), "{processes} processes run under a limit of 20");
+    let hog = "exec python3 -c 'held = bytearray(256 << 20); print(len(held))'";
+    let (end, output) = run(&mut client, shell(&sandbox, hog, "")).await;
+    assert_ne!(end.exit_code, 0, "{output} bytes are held under a limit of 64 MiB");
+    let (_, output) =
+        run(&mut client, shell(&sandbox, &format!("exec python3 -c '{SPIN}'"), "")).await;
+    let share: f64 = output.trim().parse().unwrap();
+    assert!(share < 0.75, "{share} of a processor are used under a limit of 0.5");
 }
 
 #[tokio::test]

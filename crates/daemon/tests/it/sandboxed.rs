@@ -136,19 +136,21 @@ impl Sandboxed {
         Self::start_all(None, settings, Defaults::default(), (terms, policy), None).await
     }
 
-    /// Starts one with these settings of its surfaces, under this policy.
-    pub(crate) async fn start_ruled(surfaces: daemon::serve::Settings, policy: Policy) -> Self {
-        let terms = sessions::Settings::default();
-        Self::start_all(None, surfaces, Defaults::default(), (terms, policy), None).await
+    /// Starts one with these settings of its surfaces, under this policy, whose operator lists these registries.
+    pub(crate) async fn start_ruled(
+        surfaces: daemon::serve::Settings,
+        policy: Policy,
+        registries: &[String],
+    ) -> Self {
+        let with = (sessions::Settings::default(), policy);
+        Self::start_of(listing(registries), None, surfaces, Defaults::default(), with, None).await
     }
 
     /// Starts one whose operator lists these registries, which are on the loopback of this machine.
     pub(crate) async fn start_listing(registries: &[String]) -> Self {
-        let listed = registries.iter().map(|it| (it.clone(), images::Registry::default()));
-        let images = images::Settings { registries: listed.collect(), ..Default::default() };
         let with = (sessions::Settings::default(), Policy::default());
         let (surfaces, defaults) = (support::settings(), Defaults::default());
-        Self::start_of(images, None, surfaces, defaults, with, None).await
+        Self::start_of(listing(registries), None, surfaces, defaults, with, None).await
     }
 
     async fn start_all(
@@ -297,6 +299,12 @@ impl Sandboxed {
         let bearer = format!("Bearer {key}");
         Connection::tcp(self.daemon().address, &[("authorization", &bearer)]).await.client()
     }
+}
+
+/// Lists these registries, which are on the loopback of this machine.
+fn listing(registries: &[String]) -> images::Settings {
+    let listed = registries.iter().map(|it| (it.clone(), images::Registry::default()));
+    images::Settings { registries: listed.collect(), ..Default::default() }
 }
 
 pub(crate) fn create(name: &str) -> v1::CreateSandboxRequest {

@@ -5,7 +5,7 @@ use ::images::{
     worker::wire::{Failure, FailureKind},
 };
 
-use model::text::is_deceptive;
+use model::{life::FailureCause, text::is_deceptive};
 
 use crate::EngineError;
 
@@ -70,6 +70,28 @@ impl ImageError {
             | Self::Unknown { .. }
             | Self::InUse { .. }
             | Self::SpawnerGone => false,
+        }
+    }
+
+    /// Returns what a sandbox fails of that was to be made from this image.
+    pub fn failure_cause(&self) -> FailureCause {
+        match self {
+            Self::NotFound { .. } | Self::Unknown { .. } => FailureCause::ImageNotFound,
+            Self::NotAllowed(_) | Self::RegistryNotAllowed { .. } => FailureCause::ImageNotAllowed,
+            Self::Reference(_)
+            | Self::InPlace { .. }
+            | Self::Unauthorized { .. }
+            | Self::Refused { .. }
+            | Self::Unsupported { .. }
+            | Self::Unreadable { .. } => FailureCause::ImageUnusable,
+            Self::Full { .. } => FailureCause::DiskFull,
+            Self::Unreachable { .. }
+            | Self::Interrupted { .. }
+            | Self::Busy
+            | Self::Store { .. }
+            | Self::Worker { .. }
+            | Self::InUse { .. }
+            | Self::SpawnerGone => FailureCause::ImageFailed,
         }
     }
 

@@ -35,9 +35,10 @@ use isolate::{
 };
 use model::{
     adjustment::Adjusted,
+    event::Sequence,
     exec::ExecState,
     ids::{Alias, ExecId, SandboxId, Tenant},
-    life::{Crash, EndCause, FailureCause, Life, Phase},
+    life::{Crash, EndCause, Life, Phase},
     sandbox::{Request, Sandbox},
     spec::{Provider as Name, RunAs},
     transition::{Observation, Transition},
@@ -194,7 +195,7 @@ pub(super) struct Actor {
     last_at: Timestamp,
     moments: Moments,
     /// The first event that is kept, as far as this task has seen to it.
-    earliest: u64,
+    earliest: Sequence,
     /// Whether it was said, since it was stopped, that it is deleted soon.
     is_warned_of_cleanup: bool,
     /// Its processor time when it was last looked at.
@@ -277,7 +278,7 @@ impl Actor {
             farewell: Farewell::default(),
             last_at,
             moments,
-            earliest: 1,
+            earliest: Sequence::ZERO.next(),
             is_warned_of_cleanup: false,
             sample: None,
             hang_ups: 0,
@@ -396,7 +397,7 @@ impl Actor {
                     Done::Ended(shared.provider(&sandbox.spec).end(&sandbox).await)
                 }))
             }
-            (Presence::None, Phase::Provisioning) if !materials::are_noted(&self.sandbox) => {
+            (Presence::None, Phase::Provisioning) if !sandbox.life.images_are_known => {
                 let (sandbox, progress) = (self.sandbox.clone(), self.door.progress.clone());
                 Some(Box::pin(async move {
                     let provider = shared.provider(&sandbox.spec);
@@ -447,7 +448,7 @@ impl Actor {
             Done::Gathered(Err(error)) => {
                 tracing::warn!(sandbox = %id, %error, "no image");
                 self.presence = Presence::Remains;
-                self.fail(FailureCause::ImageFailed, &error.to_string()).await;
+                self.fail(error.failure_cause(), &error.to_string()).await;
             }
             Done::Made(Ok(link)) => {
                 failpoint::pass("c.connected");

@@ -52,6 +52,14 @@ impl Sandboxes {
     }
 
     /// Returns where a sandbox runs that has a task here.
+    /// Refuses a provider that the operator has not enabled.
+    pub(crate) fn check_enabled(&self, provider: Provider) -> Result<(), SandboxError> {
+        match self.shared.provider_named(provider).disabled() {
+            Some(why) => Err(SandboxError::ProviderDisabled(why.to_owned())),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn provider(&self, id: &SandboxId) -> Option<Provider> {
         self.shared.living().get(id).map(|contact| contact.provider)
     }

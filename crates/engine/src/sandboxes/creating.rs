@@ -296,7 +296,7 @@ impl Creating {
             && !self.has_paths
             && sandbox.spec.ports.is_empty()
             && sandbox.spec.companions.is_empty()
-            && materials::are_noted(sandbox)
+            && sandbox.life.images_are_known
             && !self.shared.has_alias(sandbox)
     }
 

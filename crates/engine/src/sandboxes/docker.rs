@@ -304,6 +304,16 @@ impl Provider for Docker {
         Box::pin(Self::thaw(self, sandbox))
     }
 
+    fn cpu_time<'a>(
+        &'a self,
+        sandbox: &'a Sandbox,
+    ) -> Doing<'a, Result<Option<Duration>, MachineError>> {
+        Box::pin(async move {
+            let used = self.calls.cpu_time(&container::name(sandbox.id.as_str())).await;
+            used.map_err(|error| error.while_doing("read the processor time"))
+        })
+    }
+
     fn end<'a>(&'a self, sandbox: &'a Sandbox) -> Doing<'a, Result<(), MachineError>> {
         Box::pin(async move { self.stop(&container::name(sandbox.id.as_str())).await })
     }

@@ -55,6 +55,9 @@ pub enum SandboxError {
     /// Where the sandbox runs, or is to run, nobody answers. Nothing of it has changed.
     #[error("{0}")]
     Provider(String),
+    /// The operator has not enabled the provider that is asked for.
+    #[error("{0}")]
+    ProviderDisabled(String),
     #[error(transparent)]
     Image(#[from] ImageError),
     /// The fault is the server's own. Whoever asks what became of it is told the truth.

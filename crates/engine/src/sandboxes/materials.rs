@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use model::{
-    event::Sequence,
     image::{HOST, UsedImage, UsedImages},
     sandbox::Sandbox,
     spec::{SandboxSpec, Variables},
@@ -70,11 +69,6 @@ pub(super) async fn gather(
 pub(super) fn names(spec: &SandboxSpec) -> BTreeSet<&str> {
     let companions = spec.companions.iter().map(|companion| companion.image.as_str());
     companions.chain([spec.image.as_str()]).filter(|name| *name != HOST).collect()
-}
-
-/// Whether it is known what a sandbox is made from: that is what happens first to every sandbox.
-pub(super) fn are_noted(sandbox: &Sandbox) -> bool {
-    sandbox.life.sequence > Sequence::ZERO.next()
 }
 
 /// What is seen when everything is here that a sandbox is made from.

@@ -38,6 +38,11 @@ pub(super) trait Provider: fmt::Debug + Send + Sync {
     /// Returns which body that was made in advance a sandbox can have, if one.
     fn prepared(&self, spec: &SandboxSpec) -> Option<Kind>;
 
+    /// Says that the operator has not enabled it.
+    fn disabled(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Brings everything here that a sandbox is made from.
     fn gather<'a>(
         &'a self,
@@ -89,7 +94,11 @@ pub(super) trait Provider: fmt::Debug + Send + Sync {
 impl Shared {
     /// Returns where a sandbox runs.
     pub(super) fn provider(&self, spec: &SandboxSpec) -> &dyn Provider {
-        match spec.provider {
+        self.provider_named(spec.provider)
+    }
+
+    pub(super) fn provider_named(&self, name: Name) -> &dyn Provider {
+        match name {
             Name::Local => &*self.machine,
             Name::Docker => &*self.docker,
         }
@@ -103,22 +112,20 @@ pub(super) fn docker(
     settings: &Settings,
     tasks: &Tasks,
 ) -> Box<dyn Provider> {
-    let Some(folder) = &settings.docker else { return Box::new(Missing { why: NOT_ENABLED }) };
+    let Some(folder) = &settings.docker else { return Box::new(Missing::NOT_ENABLED) };
     match super::docker::Docker::open(Arc::clone(machine), folder, &settings.node, tasks) {
         Ok(docker) => Box::new(docker),
         Err(error) => {
             tracing::error!(%error, "the provider docker cannot be used: look at its folder");
-            Box::new(Missing { why: "the provider docker cannot be used on this server" })
+            Box::new(Missing::BROKEN)
         }
     }
 }
 
 #[cfg(not(feature = "docker"))]
 pub(super) fn docker(_: &Arc<Machine>, _: &Settings, _: &Tasks) -> Box<dyn Provider> {
-    Box::new(Missing { why: NOT_ENABLED })
+    Box::new(Missing::NOT_ENABLED)
 }
-
-const NOT_ENABLED: &str = "the provider docker is not enabled on this server";
 
 /// The built-in engine.
 impl Provider for Machine {
@@ -199,10 +206,18 @@ impl Provider for Machine {
 /// A provider that this server does not have. Its sandboxes are left as they are until there is one.
 #[derive(Debug)]
 pub(super) struct Missing {
-    pub(super) why: &'static str,
+    why: &'static str,
+    /// Whether the operator has not enabled it: then trying again is of no use.
+    is_disabled: bool,
 }
 
 impl Missing {
+    const NOT_ENABLED: Self =
+        Self { why: "the provider docker is not enabled on this server", is_disabled: true };
+    #[cfg(feature = "docker")]
+    const BROKEN: Self =
+        Self { why: "the provider docker cannot be used on this server", is_disabled: false };
+
     fn refuse<T: Send + 'static>(&self) -> Doing<'_, Result<T, MachineError>> {
         let why = self.why.to_owned();
         Box::pin(std::future::ready(Err(MachineError::Provider { why })))
@@ -211,8 +226,17 @@ impl Missing {
 
 impl Provider for Missing {
     fn check<'a>(&'a self, _: &'a SandboxSpec) -> Doing<'a, Result<(), SandboxError>> {
-        let refused = SandboxError::Provider(self.why.to_owned());
+        let why = self.why.to_owned();
+        let refused = if self.is_disabled {
+            SandboxError::ProviderDisabled(why)
+        } else {
+            SandboxError::Provider(why)
+        };
         Box::pin(std::future::ready(Err(refused)))
+    }
+
+    fn disabled(&self) -> Option<&'static str> {
+        self.is_disabled.then_some(self.why)
     }
 
     fn health(&self) -> Doing<'_, Result<(), MachineError>> {

@@ -29,24 +29,38 @@ use crate::sandboxes::{SandboxError, random};
 /// For how long a request of the same key is the same request.
 const KEY_LIFE: Duration = Duration::from_hours(24);
 
-/// Says what the audit log is to say of a session that is about to begin. It is kept with the session, or
-/// neither is.
+/// What the audit log says of a session that begins, and of the one whose place it takes. It is stored in one
+/// transaction with the session.
 #[derive(Clone)]
 pub struct Records(Arc<RecordsOf>);
 
-type RecordsOf = dyn Fn(&Session) -> Vec<Entry> + Send + Sync;
+type RecordsOf = dyn Fn(&Session, Option<Replaced<'_>>) -> Vec<Entry> + Send + Sync;
+
+/// A session that ends, with its sandbox, because another takes its place.
+#[derive(Clone, Copy, Debug)]
+pub struct Replaced<'a> {
+    pub session: &'a Session,
+    pub end: SessionEnd,
+}
 
 impl Records {
-    pub fn new(of: impl Fn(&Session) -> Vec<Entry> + Send + Sync + 'static) -> Self {
+    pub fn new(
+        of: impl Fn(&Session, Option<Replaced<'_>>) -> Vec<Entry> + Send + Sync + 'static,
+    ) -> Self {
         Self(Arc::new(of))
     }
 
     pub fn none() -> Self {
-        Self::new(|_| Vec::new())
+        Self::new(|_, _| Vec::new())
     }
 
-    fn of(&self, begun: Option<&Session>) -> Vec<Entry> {
-        begun.map(|begun| (self.0)(begun)).unwrap_or_default()
+    fn of(&self, step: &Step) -> Vec<Entry> {
+        let Some(begun) = step.begun() else { return Vec::new() };
+        let replaced = step.changed().and_then(|session| match session.state {
+            State::Ended(end) if end.cause().is_some() => Some(Replaced { session, end }),
+            State::Ended(_) | State::Live | State::Released { .. } => None,
+        });
+        (self.0)(begun, replaced)
     }
 }
 
@@ -254,10 +268,14 @@ impl Shared {
         ask: &Acquire,
         latest: Option<&Session>,
     ) -> Result<(Session, Hint), SessionError> {
-        let is_there = match latest {
-            Some(latest) if !latest.has_ended() => !self.is_gone(&latest.sandbox).await?,
-            Some(_) | None => false,
+        let life = match latest {
+            Some(latest) if !latest.has_ended() => self.sandboxes.life(&latest.sandbox).await?,
+            Some(_) | None => None,
         };
+        if let (Some(latest), Some(life)) = (latest, &life) {
+            self.refuse_recent_failure(ask, latest, life).await?;
+        }
+        let is_there = life.is_some_and(|life| !life.is_gone());
         let state = latest.map(|latest| match latest.state {
             // Whose sandbox is gone has nothing to offer.
             _ if !is_there => State::Ended(SessionEnd::SandboxGone),
@@ -277,6 +295,21 @@ impl Shared {
             }
             (Err(refusal), _) => Err(refusal.into()),
         }
+    }
+
+    /// Answers with the failure of the last sandbox of the scope, if the same image has failed just now.
+    async fn refuse_recent_failure(
+        self: &Arc<Self>,
+        ask: &Acquire,
+        latest: &Session,
+        life: &Life,
+    ) -> Result<(), SessionError> {
+        let Some(failure) = life.recent_failure(self.clock.now()) else { return Ok(()) };
+        let asked = ask.asked_image();
+        if asked.is_some() && asked != Some(self.shown(latest.clone()).await?.image.as_str()) {
+            return Ok(());
+        }
+        Err(SessionError::Failed(failure.clone()))
     }
 
     /// Begins a session with the sandbox that was hinted at, or with a new one.
@@ -328,7 +361,7 @@ impl Shared {
             let used = key_of.zip(step.begun()).map(|(key, begun)| used(key, begun, now));
             // Whoever made this waits for it.
             let _ = sender.send(step.begun().cloned());
-            let records = ask_new.records.of(step.begun());
+            let records = ask_new.records.of(&step);
             Binding { step: Some(step), creation: None, used, records }
         };
         let spec = ask.spec.clone();
@@ -354,7 +387,7 @@ impl Shared {
     }
 
     async fn take_back(
-        &self,
+        self: &Arc<Self>,
         ask: &Acquire,
         released: &Session,
     ) -> Result<(Session, Hint), SessionError> {
@@ -383,7 +416,7 @@ impl Shared {
         let begun = step.begun().cloned().ok_or(Refusal::NotFound)?;
         let used = ask.key.clone().map(|key| used(key, &begun, self.clock.now()));
         let changed = step.changed().cloned();
-        let records = ask.records.of(step.begun());
+        let records = ask.records.of(&step);
         self.store().bind(Binding { step: Some(step), creation: None, used, records }).await?;
         if let Some(changed) = changed {
             self.follow(changed);
@@ -463,13 +496,12 @@ impl Shared {
     }
 
     async fn failed(&self, session: &Session) -> SessionError {
-        let told = match self.store().sandbox(&session.sandbox).await {
-            Ok(Some(sandbox)) => sandbox.life.failure.map(|failure| failure.message),
-            Ok(None) => None,
+        let failure = match self.store().sandbox(&session.sandbox).await {
+            Ok(sandbox) => sandbox.and_then(|sandbox| sandbox.life.failure),
             Err(error) => return error.into(),
         };
-        match told {
-            Some(message) => SessionError::Failed(message),
+        match failure {
+            Some(failure) => SessionError::Failed(failure),
             None => Refusal::Expired(SessionEnd::SandboxGone).into(),
         }
     }
@@ -485,6 +517,11 @@ impl Acquire {
             node: node.clone(),
             created_by: self.created_by.clone(),
         }
+    }
+
+    /// Returns the image that a new sandbox would have; nothing if none is to be made.
+    fn asked_image(&self) -> Option<&str> {
+        (self.request != Request::Attach).then_some(self.spec.image.as_str())
     }
 
     /// A session that is there wins over a hint.

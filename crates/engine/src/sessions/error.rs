@@ -1,6 +1,6 @@
 //! Why something cannot be done with a session.
 
-use model::{holder::OutOfReach, session::Refusal};
+use model::{holder::OutOfReach, life::Failure, session::Refusal};
 use store::StoreError;
 
 use crate::sandboxes::SandboxError;
@@ -16,8 +16,8 @@ pub enum SessionError {
     Starting,
     #[error("the session has a sandbox of another image")]
     OtherImage,
-    #[error("the sandbox cannot be had: {0}")]
-    Failed(String),
+    #[error("the sandbox cannot be started: {}", .0.message)]
+    Failed(Failure),
     #[error("the key of the request was used for another request")]
     KeyReused,
     #[error("a request with this key is being carried out")]

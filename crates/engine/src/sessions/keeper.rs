@@ -139,7 +139,8 @@ impl Shared {
             }
             State::Live => {
                 let life = self.sandboxes.life(&session.sandbox).await?;
-                if life.is_none_or(|life| life.is_gone()) {
+                // A failed creation stays readable until the lease ends.
+                if life.is_none_or(|life| life.is_gone() && life.failed_creation().is_none()) {
                     return self.finish(session, SessionEnd::SandboxGone).await;
                 }
                 self.look_at_lease(session, now).await

@@ -19,6 +19,8 @@ mod containment;
 #[cfg(test)]
 mod disks;
 #[cfg(test)]
+mod event_retention;
+#[cfg(test)]
 mod executions;
 #[cfg(test)]
 mod exit_status;
@@ -42,6 +44,8 @@ mod outputs;
 mod paths;
 #[cfg(test)]
 mod ports;
+#[cfg(test)]
+mod power_loss;
 #[cfg(test)]
 mod sandboxes;
 #[cfg(test)]

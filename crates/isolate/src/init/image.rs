@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::{
     fs::{
-        AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, fchmod, mkdirat,
-        openat, openat2, statat,
+        AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, fchmod, fstat,
+        mkdirat, openat, openat2, statat,
     },
     io::Errno,
     mount::{
@@ -37,7 +37,8 @@ pub(super) fn build(
 ) -> Result<(), Broken> {
     let stage = stage(tree, files, layers).map_err(Broken::at(Step::Root))?;
     let root = overlay(&stage, layers.len()).map_err(Broken::at(Step::Writable))?;
-    furnish(&root, plan.identity).map_err(Broken::at(Step::Writable))?;
+    let written = inside(&stage, &format!("files/{UPPER}")).map_err(Broken::at(Step::Writable))?;
+    furnish(&root, plan.identity, Some(&written)).map_err(Broken::at(Step::Writable))?;
     finish(plan, &stage, &root)
 }
 
@@ -161,34 +162,62 @@ fn new_proc() -> Result<OwnedFd, Errno> {
     new("proc", &[("hidepid", "invisible")], attributes)
 }
 
-/// Makes the folders that a sandbox has whatever its image has.
-pub(super) fn furnish(root: &OwnedFd, identity: Identity) -> Result<(), Errno> {
+/// Makes the folders that a sandbox has whatever its image has. Its default user owns its home and workspace, also
+/// if the image gives them to root; what the sandbox has changed of them since (`written`) stays.
+pub(super) fn furnish(
+    root: &OwnedFd,
+    identity: Identity,
+    written: Option<&OwnedFd>,
+) -> Result<(), Errno> {
     for name in ["dev", "home", "proc", "root", "run"] {
         folder(root, "", name, 0o755)?;
     }
     folder(root, "", "tmp", 0o1777)?;
     for (parent, name) in [("home", "agbox"), ("", "workspace")] {
-        let is_new = folder(root, parent, name, 0o755)?;
-        if is_new && identity == Identity::Apart {
-            let parent = inside(root, parent)?;
-            let (user, group) = (Uid::from_raw(INSIDE_USER), Gid::from_raw(INSIDE_USER));
-            chownat(&parent, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+        let path = if parent.is_empty() { name.to_owned() } else { format!("{parent}/{name}") };
+        let is_changed = match written {
+            Some(written) => real_folder(written, &path)?.is_some(),
+            None => false,
+        };
+        folder(root, parent, name, 0o755)?;
+        if identity == Identity::Apart && !is_changed {
+            give_to_user(root, &path)?;
         }
     }
     Ok(())
 }
 
-/// Makes a folder, unless the image has something of that name. Returns whether it is new.
-fn folder(root: &OwnedFd, parent: &str, name: &str, mode: u32) -> Result<bool, Errno> {
+/// Gives a folder of root's to the default user. What a link leads to is left alone, and so is what is in the folder.
+fn give_to_user(root: &OwnedFd, path: &str) -> Result<(), Errno> {
+    let Some(folder) = real_folder(root, path)? else { return Ok(()) };
+    if fstat(&folder)?.st_uid != 0 {
+        return Ok(());
+    }
+    let (user, group) = (Uid::from_raw(INSIDE_USER), Gid::from_raw(INSIDE_USER));
+    chownat(&folder, "", Some(user), Some(group), AtFlags::EMPTY_PATH)
+}
+
+/// Opens a folder to which no link leads; nothing if there is none.
+fn real_folder(below: &OwnedFd, path: &str) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match openat2(below, path, flags, Mode::empty(), resolve) {
+        Ok(folder) => Ok(Some(folder)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+/// Makes a folder, unless the image has something of that name.
+fn folder(root: &OwnedFd, parent: &str, name: &str, mode: u32) -> Result<(), Errno> {
     let parent = inside(root, parent)?;
     match mkdirat(&parent, name, Mode::from_raw_mode(mode)) {
-        Err(Errno::EXIST) => return Ok(false),
+        Err(Errno::EXIST) => return Ok(()),
         other => other?,
     }
     // mkdir is subject to the umask; chmod is not.
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fchmod(openat(&parent, name, flags, Mode::empty())?, Mode::from_raw_mode(mode))?;
-    Ok(true)
+    fchmod(openat(&parent, name, flags, Mode::empty())?, Mode::from_raw_mode(mode))
 }
 
 /// Opens a folder of the image. Its links lead where they will lead when it is the root.

@@ -73,7 +73,8 @@ pub(super) fn contain(plan: &ContainedPlan, fds: Vec<OwnedFd>) -> Result<Supervi
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let at = Broken::at(Step::Writable);
     let root = openat(CWD, "/", DIRECTORY, Mode::empty()).map_err(&at)?;
-    image::furnish(&root, plan.rights.identity).map_err(&at)?;
+    // No program of a container can give a folder back to root, so there is nothing to respect.
+    image::furnish(&root, plan.rights.identity, None).map_err(&at)?;
     drop(root);
     privileges::of_body()?;
     let stem = Stem::fork(|| Ok(())).map_err(Broken::at(Step::Fork))?;

@@ -57,6 +57,8 @@ pub(super) struct Sandboxes {
     layers: PathBuf,
     pub(super) daemon: Option<u32>,
     /// Where new ones get their control groups.
+    /// Whether no other server was here since the machine was started.
+    is_first_of_boot: bool,
     cgroups: Option<Cgroups>,
     blocks: Blocks,
     filter: Vec<u8>,
@@ -105,8 +107,10 @@ impl Sandboxes {
             .map_err(doing("open the sandboxes' folder"))?;
         let name = folder.lasting_name().map_err(doing("name the sandboxes' cgroups"))?;
         let cgroups = cgroups.map(|cgroups| cgroups.beside(&name)).transpose();
+        let is_first = identity::is_first_of_boot(&folder).map_err(doing("note the boot"))?;
         Ok(Self {
             folder,
+            is_first_of_boot: is_first,
             layers: settings.layers.clone(),
             daemon: settings.daemon,
             cgroups: cgroups.map_err(doing("make the sandboxes' cgroups"))?,
@@ -248,8 +252,9 @@ impl Spawner {
         // What waits has nothing of a sandbox yet.
         let living = sandboxes.living.get(name).filter(|_| !sandboxes.waiting.contains_key(name));
         let Some(living) = living else {
-            let rebooted =
-                is_good_name(name) && identity::is_of_another_boot(&sandboxes.folder, name);
+            let is_first = sandboxes.is_first_of_boot;
+            let rebooted = is_good_name(name)
+                && identity::is_of_another_boot(&sandboxes.folder, name, is_first);
             return Ok((SandboxAnswer::NoBody { rebooted }, Vec::new()));
         };
         let files = match &living.places {

@@ -425,13 +425,16 @@ fn lost_processes_stop_a_sandbox_with_a_cause_and_end_its_commands() {
 #[test]
 fn a_failed_sandbox_can_be_started_again_if_its_files_are_kept() {
     use FailureCause::{
-        CreateFailed, DiskFull, HostRebooted, ImageFailed, MainProcessCrashed, ProviderLost,
-        ResumeFailed, SupervisorLost,
+        CreateFailed, DiskFull, HostRebooted, ImageFailed, ImageNotAllowed, ImageNotFound,
+        ImageUnusable, MainProcessCrashed, ProviderLost, ResumeFailed, SupervisorLost,
     };
     let at = Timestamp::from_millis(9);
     for (cause, keeps_files) in [
         (CreateFailed, false),
         (ImageFailed, false),
+        (ImageNotFound, false),
+        (ImageNotAllowed, false),
+        (ImageUnusable, false),
         (DiskFull, false),
         (ProviderLost, false),
         (ResumeFailed, true),

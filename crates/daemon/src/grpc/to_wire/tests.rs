@@ -27,6 +27,7 @@ fn life(phase: Phase) -> Life {
         failure: None,
         end: None,
         images: UsedImages::new(),
+        images_are_known: true,
         companions: BTreeMap::new(),
         adjusted_at: None,
     }
@@ -242,6 +243,9 @@ fn every_failure_has_a_code_of_the_contract() {
     let codes = [
         FailureCause::CreateFailed,
         FailureCause::ImageFailed,
+        FailureCause::ImageNotFound,
+        FailureCause::ImageNotAllowed,
+        FailureCause::ImageUnusable,
         FailureCause::ResumeFailed,
         FailureCause::MainProcessCrashed,
         FailureCause::SupervisorLost,
@@ -251,6 +255,9 @@ fn every_failure_has_a_code_of_the_contract() {
     ]
     .map(failure_code);
     let expected = [
+        "SANDBOX_CREATE_FAILED",
+        "SANDBOX_CREATE_FAILED",
+        "SANDBOX_CREATE_FAILED",
         "SANDBOX_CREATE_FAILED",
         "SANDBOX_CREATE_FAILED",
         "SANDBOX_RESUME_FAILED",

@@ -113,7 +113,7 @@ async fn download(
     let sandbox = found.id;
     let entry = Entry {
         sandbox: Some(sandbox.to_string()),
-        object: Some("a file".to_owned()),
+        object: Some(link.path.clone()),
         ..audit::by(&caller, Action::LinkMint)
     };
     app.audit.refusal(&entry, caller.as_holder().gives(Capability::FsRead))?;

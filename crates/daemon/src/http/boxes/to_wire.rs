@@ -136,7 +136,10 @@ pub(super) fn phases(status: Option<&str>) -> Phases {
 /// Returns how LangSmith's clients call a failure.
 pub(super) const fn failure(cause: FailureCause) -> &'static str {
     match cause {
-        FailureCause::ImageFailed => "ImagePull",
+        FailureCause::ImageFailed
+        | FailureCause::ImageNotFound
+        | FailureCause::ImageNotAllowed
+        | FailureCause::ImageUnusable => "ImagePull",
         FailureCause::MainProcessCrashed => "CrashLoop",
         FailureCause::CreateFailed
         | FailureCause::ResumeFailed

@@ -45,6 +45,9 @@ pub(crate) fn acquires(doc: Doc) -> Doc {
             ErrorCode::SessionConflict,
             ErrorCode::BindingConflict,
             ErrorCode::ImageRequired,
+            ErrorCode::ImageNotFound,
+            ErrorCode::ImageUnusable,
+            ErrorCode::ProviderDisabled,
         ])
         .refuses(&[ErrorCode::IdempotencyInFlight, ErrorCode::IdempotencyKeyReused])
         .refuses(&[ErrorCode::Forbidden, ErrorCode::CapabilityDenied, ErrorCode::Conflict])

@@ -120,6 +120,8 @@ fn wanted(
         (Some(image), _) => image.to_owned(),
         (None, Request::Attach) => String::new(),
         (None, _) => {
+            let checked = desk.sessions.check_enabled(provider);
+            checked.map_err(|error| Names::Session.refuse(error))?;
             let message = "name an image, or have the operator set sessions.image (for containers \
                            providers.docker.image)";
             return Err(ApiError::new(ErrorCode::ImageRequired, message));

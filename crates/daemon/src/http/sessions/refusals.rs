@@ -2,7 +2,7 @@
 
 use api::errors::ErrorCode;
 use engine::{images::ImageError, sandboxes::SandboxError, sessions::SessionError};
-use model::session::Refusal;
+use model::{life::FailureCause, session::Refusal};
 
 use crate::http::problem::ApiError;
 
@@ -51,35 +51,63 @@ impl Names {
             SessionError::Starting => Some(ErrorCode::SandboxStarting),
             SessionError::KeyReused => Some(ErrorCode::IdempotencyKeyReused),
             SessionError::KeyInFlight => Some(ErrorCode::IdempotencyInFlight),
-            SessionError::Failed(_) => unavailable(),
+            SessionError::Failed(failure) => of_image(failure.cause).or_else(unavailable),
             SessionError::Sandbox(error) => match error {
                 SandboxError::Unavailable(_) | SandboxError::Provider(_) => unavailable(),
-                SandboxError::Image(error) if error.is_retryable() => unavailable(),
-                SandboxError::Image(
-                    ImageError::NotAllowed(_) | ImageError::RegistryNotAllowed { .. },
-                ) => Some(ErrorCode::Forbidden),
-                SandboxError::Image(_) => Some(ErrorCode::InvalidRequest),
+                SandboxError::ProviderDisabled(_) => Some(ErrorCode::ProviderDisabled),
+                SandboxError::Image(ImageError::Reference(_) | ImageError::InPlace { .. }) => {
+                    Some(ErrorCode::InvalidRequest)
+                }
+                SandboxError::Image(error) => of_image(error.failure_cause()).or_else(unavailable),
                 _ => None,
             },
         }
     }
 }
 
+/// Returns the code for an image that another attempt does not make usable; nothing for any other cause.
+const fn of_image(cause: FailureCause) -> Option<ErrorCode> {
+    match cause {
+        FailureCause::ImageNotFound => Some(ErrorCode::ImageNotFound),
+        FailureCause::ImageNotAllowed => Some(ErrorCode::Forbidden),
+        FailureCause::ImageUnusable => Some(ErrorCode::ImageUnusable),
+        FailureCause::ImageFailed
+        | FailureCause::CreateFailed
+        | FailureCause::ResumeFailed
+        | FailureCause::MainProcessCrashed
+        | FailureCause::SupervisorLost
+        | FailureCause::HostRebooted
+        | FailureCause::DiskFull
+        | FailureCause::ProviderLost => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use model::session::SessionEnd;
+    use model::{life::Failure, session::SessionEnd};
 
     use super::*;
 
     #[test]
     fn each_list_has_its_names() {
-        let rows: [(SessionError, &str, &str); 7] = [
+        let failed = |cause| SessionError::Failed(Failure { cause, message: "because".to_owned() });
+        let rows: [(SessionError, &str, &str); 13] = [
             (Refusal::NotFound.into(), "SESSION_NOT_FOUND", "BINDING_NOT_FOUND"),
             (Refusal::Conflict.into(), "SESSION_CONFLICT", "BINDING_CONFLICT"),
             (SessionError::OtherImage, "SESSION_CONFLICT", "BINDING_CONFLICT"),
             (Refusal::Expired(SessionEnd::HardTtl).into(), "SESSION_EXPIRED", "BINDING_EXPIRED"),
             (SessionError::Starting, "SANDBOX_STARTING", "SANDBOX_STARTING"),
-            (SessionError::Failed(String::new()), "PROVIDER_UNAVAILABLE", "BACKEND_UNAVAILABLE"),
+            (
+                SandboxError::ProviderDisabled(String::new()).into(),
+                "PROVIDER_DISABLED",
+                "PROVIDER_DISABLED",
+            ),
+            (failed(FailureCause::ImageNotFound), "IMAGE_NOT_FOUND", "IMAGE_NOT_FOUND"),
+            (failed(FailureCause::ImageNotAllowed), "FORBIDDEN", "FORBIDDEN"),
+            (failed(FailureCause::ImageUnusable), "IMAGE_UNUSABLE", "IMAGE_UNUSABLE"),
+            (failed(FailureCause::ImageFailed), "PROVIDER_UNAVAILABLE", "BACKEND_UNAVAILABLE"),
+            (failed(FailureCause::CreateFailed), "PROVIDER_UNAVAILABLE", "BACKEND_UNAVAILABLE"),
+            (failed(FailureCause::ResumeFailed), "PROVIDER_UNAVAILABLE", "BACKEND_UNAVAILABLE"),
             (
                 SandboxError::Unavailable(String::new()).into(),
                 "PROVIDER_UNAVAILABLE",

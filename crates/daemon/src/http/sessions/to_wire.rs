@@ -10,7 +10,7 @@ use api::{
     },
 };
 use engine::sessions::{Hint, Shown};
-use model::{capability::Capability, life::Phase, units::Timestamp};
+use model::{capability::Capability, session::Shows, units::Timestamp};
 
 use crate::{clock, to_wire, tokens::mint::Minted};
 
@@ -55,7 +55,7 @@ pub(crate) fn task(shown: &Shown, base_url: &str) -> Task {
     Task {
         id: id.clone(),
         context_id: sandbox.id.clone(),
-        status: TaskStatus { state: task_state(shown.phase), timestamp: clock::stamp() },
+        status: TaskStatus { state: task_state(shown.shows), timestamp: clock::stamp() },
         artifacts: artifacts(&dataplane, &format!("{base_url}/dp/{}", sandbox.id)),
         metadata: Metadata {
             environment: Environment {
@@ -117,12 +117,11 @@ fn artifacts(plane: &Dataplane, endpoint: &str) -> Vec<Artifact> {
     ]
 }
 
-const fn task_state(phase: Phase) -> a2a::TaskState {
-    match phase {
-        Phase::Provisioning | Phase::Resuming => a2a::TaskState::Submitted,
-        Phase::Active | Phase::Frozen | Phase::Stopping | Phase::Stopped => a2a::TaskState::Working,
-        Phase::Failed => a2a::TaskState::Failed,
-        Phase::Deleting | Phase::Terminated => a2a::TaskState::Canceled,
+const fn task_state(shows: Shows) -> a2a::TaskState {
+    match shows {
+        Shows::Provisioning => a2a::TaskState::Submitted,
+        Shows::Active | Shows::Suspended => a2a::TaskState::Working,
+        Shows::Failed => a2a::TaskState::Failed,
     }
 }
 
@@ -179,21 +178,11 @@ fn binding(shown: &Shown) -> Binding {
         },
         sandbox_id: session.sandbox.to_string(),
         provider: shown.provider.name().to_owned(),
-        state: state(shown.phase).to_owned(),
+        state: shown.shows.name().to_owned(),
         reason: shown.reason.map(str::to_owned),
+        message: shown.failure.as_ref().map(|failure| failure.message.clone()),
         generation: session.generation.0,
         lease_expires_at: time(session.lease.until),
-    }
-}
-
-/// Returns how the protocol calls a phase.
-const fn state(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Provisioning | Phase::Resuming => "provisioning",
-        Phase::Active => "active",
-        Phase::Frozen | Phase::Stopping | Phase::Stopped => "suspended",
-        Phase::Failed => "failed",
-        Phase::Deleting | Phase::Terminated => "terminated",
     }
 }
 

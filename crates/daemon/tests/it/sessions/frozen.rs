@@ -96,10 +96,12 @@ impl Stage {
         let scopes = Scopes::These(vec![Pattern::read("thread:elsewhere_*").unwrap()]);
         let user = Rule { capabilities: None, scopes };
         let policy = Policy { user, ..Policy::default() };
-        let sandboxed = Sandboxed::start_ruled(surfaces, policy).await;
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let down = "127.0.0.1:1".to_owned();
+        let registries = [silent.local_addr().unwrap().to_string(), down];
+        let sandboxed = Sandboxed::start_ruled(surfaces, policy, &registries).await;
         let bob = (ActorKind::Human, "bob");
         let stranger = key(sandboxed.daemon(), "default", Role::User, bob).await;
-        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         Self { sandboxed, stranger, silent }
     }
 

@@ -1,8 +1,10 @@
 //! The routes of threads.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
-use super::{access, ask, ensure, post, text};
+use super::{SESSIONS, access, ask, ensure, post, text};
 use crate::sandboxed::Sandboxed;
 
 #[tokio::test]
@@ -78,9 +80,39 @@ async fn ending_a_thread_ends_its_sandbox_and_a_thread_without_one_is_ended_too(
         let sandbox =
             sandboxed.sandboxes.get(&tenant, text(&session, "/sandbox/id")).await.unwrap();
         assert!(sandbox.life.end.is_some(), "{sandbox:?}");
-        let path = format!("{}/{}", super::SESSIONS, text(&session, "/session_id"));
+        let path = format!("{}/{}", SESSIONS, text(&session, "/session_id"));
         assert_eq!(ask(daemon, "GET", &path).await.problem(), (404, "SESSION_NOT_FOUND".into()));
     }
     let refused = ask(daemon, "DELETE", "/threads/a%2Fb").await;
     assert_eq!(refused.problem(), (400, "INVALID_REQUEST".into()));
+}
+
+/// A field is read if a value that it cannot have is refused at its place.
+#[tokio::test]
+async fn the_document_lists_the_fields_that_sessions_and_threads_are_acquired_by() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let documented = |schema: &str| {
+        let schemas = &daemon::openapi::document()["components"]["schemas"];
+        let fields = schemas[schema]["properties"].as_object().unwrap();
+        fields.keys().cloned().collect::<BTreeSet<String>>()
+    };
+    let routes = [
+        (SESSIONS, "AcquireSession", json!({"thread_id": "thr_1", "mode": "get"})),
+        ("/threads/thr_1/sandbox", "AcquireThread", json!({})),
+    ];
+    let candidates = &documented("AcquireSession") | &documented("AcquireThread");
+    for (path, schema, body) in routes {
+        let mut read = BTreeSet::new();
+        for name in &candidates {
+            let mut body = body.clone();
+            body[name] = json!([[7]]);
+            let error = post(daemon, path, &body).await.json()["error"].clone();
+            let is_unknown = text(&error, "/message").contains("does not know");
+            if error["pointer"] == format!("/{name}") && !is_unknown {
+                read.insert(name.clone());
+            }
+        }
+        assert_eq!(read, documented(schema), "{path}");
+    }
 }

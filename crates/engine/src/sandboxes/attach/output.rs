@@ -203,10 +203,13 @@ pub(super) async fn extents(shared: &Shared, exec: &Exec) -> ([Extent; 2], bool)
     let extents = tokio::task::spawn_blocking(move || paths.map(|path| extent(&path)));
     let [stdout, stderr] = extents.await.unwrap_or_default();
     let is_cleared = may_have_begun && stdout.is_none() && stderr.is_none();
-    let (stdout, stderr) = (stdout.unwrap_or_default(), stderr.unwrap_or_default());
-    let stdout = Extent { lost: lost.stdout, ..stdout };
-    let stderr = Extent { lost: lost.stderr, ..stderr };
-    ([stdout, stderr], is_cleared)
+    let found = [stdout, stderr].map(Option::unwrap_or_default);
+    (with_losses(found, lost), is_cleared)
+}
+
+/// Adds to what was found of each stream how much of it was lost.
+fn with_losses([stdout, stderr]: [Extent; 2], lost: LostOutput) -> [Extent; 2] {
+    [Extent { lost: lost.stdout, ..stdout }, Extent { lost: lost.stderr, ..stderr }]
 }
 
 /// A byte is in the file at its place in the stream; what was cut out is a hole at its beginning.
@@ -232,5 +235,31 @@ fn path(shared: &Shared, exec: &Exec, stream: Stream) -> PathBuf {
     match stream {
         Stream::Stdout => stdout,
         Stream::Stderr => stderr,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::execution::Exit;
+
+    use super::*;
+
+    #[test]
+    fn after_a_restart_lost_bytes_of_stderr_are_counted_as_stderrs() {
+        let (exit, lost, lost_stderr) = (Exit::Code(0), 5, 3);
+        let ends = [
+            ExecEnd::ExitedCut { exit, lost, lost_stderr },
+            ExecEnd::TimedOut { lost, lost_stderr },
+        ];
+        for end in ends {
+            // A server that was started again knows of it only what the record says.
+            let record = serde_json::to_string(&end).unwrap();
+            let end: ExecEnd = serde_json::from_str(&record).unwrap();
+            let found =
+                [Extent { start: 0, end: 7, lost: 0 }, Extent { start: 1, end: 9, lost: 0 }];
+            let expected =
+                [Extent { start: 0, end: 7, lost: 2 }, Extent { start: 1, end: 9, lost: 3 }];
+            assert_eq!(with_losses(found, end.lost_output()), expected, "{record}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::{
     collections::HashMap,
     io,
     os::unix::net::UnixStream as StdUnixStream,
+    pin::pin,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -16,9 +17,11 @@ use bollard::{
     models::{ContainerCreateBody, ContainerState, ContainerStateStatusEnum, ImageInspect},
     query_parameters::{
         CreateContainerOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder,
-        RemoveContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
+        RemoveContainerOptionsBuilder, StartContainerOptions, StatsOptionsBuilder,
+        StopContainerOptionsBuilder,
     },
 };
+use futures_util::StreamExt as _;
 use hyper::{
     Request, Response, Uri,
     body::{Body, Incoming},
@@ -156,6 +159,17 @@ impl Calls {
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
         let found = self.call(async |engine| engine.list_containers(Some(options)).await).await?;
         Ok(found.into_iter().filter_map(|container| container.labels).collect())
+    }
+
+    /// Returns the processor time that all processes of a container have used; nothing if the engine does not say.
+    pub(super) async fn cpu_time(&self, name: &str) -> Result<Option<Duration>, CallError> {
+        let once = StatsOptionsBuilder::default().stream(false).one_shot(true).build();
+        let stats = self.call(async |engine| {
+            let stats = pin!(engine.stats(name, Some(once)));
+            stats.into_future().await.0.transpose()
+        });
+        let usage = stats.await?.and_then(|stats| stats.cpu_stats?.cpu_usage);
+        Ok(usage.and_then(|usage| usage.total_usage).map(Duration::from_nanos))
     }
 
     async fn state(&self, name: &str) -> Result<ContainerState, CallError> {

@@ -15,6 +15,7 @@ use harness::{
     registry::{Fake, Real, honest},
 };
 use model::{
+    adjustment::Adjustment,
     event::{EventKind, Sequence},
     exec::ExecEnd,
     execution::Exit,
@@ -82,6 +83,43 @@ async fn a_sandbox_is_made_of_an_image_from_a_real_registry() {
     server.end().await;
 }
 
+/// The image's own files stay root's; links are not followed, and what root inside decides later stays.
+#[tokio::test]
+async fn the_default_user_owns_a_workspace_and_home_that_the_image_gives_to_root() {
+    let busybox = std::fs::read("/bin/busybox").unwrap();
+    let built = build(&[vec![
+        directory("bin"),
+        Item { mode: 0o755, ..file("bin/busybox", busybox) },
+        directory("workspace"),
+        file("workspace/notes", "notes"),
+        directory("srv"),
+        directory("home"),
+        symbolic("home/agbox", "/srv"),
+    ]]);
+    let registry = Fake::start(move |asked| honest(&built, asked));
+    let name = format!("{}/owned:latest", registry.address);
+    let home = Home::with_images(listing(&[registry.address.to_string()]));
+    let server = home.start().await;
+    let created = server.sandboxes.create(&tenant(), None, of(&name)).await.unwrap();
+    let sandbox = server.until(created.id.as_str(), Phase::Active).await;
+    let script = "echo one > /workspace/mine; busybox stat -c '%u:%g' /workspace /workspace/notes \
+                  /workspace/mine /srv; busybox cat /workspace/notes";
+    let (end, said) = run(&server, &sandbox, script).await;
+    assert_eq!((end, said.as_str()), (WELL, "1000:1000\n0:0\n1000:1000\n0:0\nnotes"));
+
+    let command = ["/bin/busybox", "chown", "0:0", "/workspace"].map(str::to_owned).to_vec();
+    let user = Some("root".to_owned());
+    let started = server.start(&sandbox, ExecSpec { command, user, ..ExecSpec::default() }).await;
+    assert_eq!(server.end_of(&started.exec.id).await, WELL);
+    server.sandboxes.stop(&tenant(), sandbox.id.as_str()).await.unwrap();
+    server.until(sandbox.id.as_str(), Phase::Stopped).await;
+    server.sandboxes.resume(&tenant(), sandbox.id.as_str()).await.unwrap();
+    let sandbox = server.until(sandbox.id.as_str(), Phase::Active).await;
+    let (end, said) = run(&server, &sandbox, "busybox stat -c '%u:%g' /workspace").await;
+    assert_eq!((end, said.as_str()), (WELL, "0:0\n"));
+    server.end().await;
+}
+
 /// A registry with one image, which can be made another.
 fn changing() -> (Fake, Arc<AtomicBool>) {
     let is_new = Arc::new(AtomicBool::new(false));
@@ -124,6 +162,33 @@ async fn a_sandbox_keeps_its_image_when_the_name_leads_to_another() {
     server.end().await;
 }
 
+/// A change is an event like any other: it must not pass for the one that says what the sandbox is made from.
+#[tokio::test]
+async fn a_sandbox_that_is_changed_while_its_image_is_pulled_gets_ready_after_a_restart() {
+    let (gate, closed) = std::sync::mpsc::channel::<()>();
+    let (built, closed) = (small_system(), std::sync::Mutex::new(closed));
+    let registry = Fake::start(move |asked| {
+        closed.lock().unwrap().recv().unwrap_err();
+        honest(&built, asked)
+    });
+    let name = format!("{}/slow:latest", registry.address);
+    let home = Home::with_images(listing(&[registry.address.to_string()]));
+    let server = home.start().await;
+    let created = server.sandboxes.create(&tenant(), None, of(&name)).await.unwrap();
+    let id = created.id.as_str();
+    let other = Adjustment { name: Some("other".parse().unwrap()), ..Adjustment::default() };
+    let changed = server.sandboxes.adjust(&tenant(), id, other).await.unwrap();
+    assert_eq!((changed.life.phase, changed.life.sequence), (Phase::Provisioning, Sequence(2)));
+    server.crash().await;
+
+    drop(gate);
+    let server = home.start().await;
+    let sandbox = server.until(id, Phase::Active).await;
+    let (end, said) = run(&server, &sandbox, "busybox cat /etc/motd").await;
+    assert_eq!((end, said.as_str()), (WELL, "changed"));
+    server.end().await;
+}
+
 #[tokio::test]
 async fn an_image_that_cannot_be_had_fails_the_sandbox_and_says_why() {
     let registry = Fake::start(|_| harness::registry::missing());
@@ -133,7 +198,7 @@ async fn an_image_that_cannot_be_had_fails_the_sandbox_and_says_why() {
     let created = server.sandboxes.create(&tenant(), None, of(&name)).await.unwrap();
     let failed = server.until(created.id.as_str(), Phase::Failed).await;
     let failure = failed.life.failure.unwrap();
-    assert_eq!(failure.cause, FailureCause::ImageFailed);
+    assert_eq!(failure.cause, FailureCause::ImageNotFound);
     assert!(failure.message.contains(&name), "{}", failure.message);
     server.end().await;
 }

@@ -37,6 +37,9 @@ const FOLDER: u32 = 0o750;
 const OUTPUTS: u32 = 0o2750;
 const OUTPUT: u32 = 0o640;
 
+/// Which boot of the machine the last server was of.
+const BOOT: &str = ".boot";
+
 /// What a sandbox is made of on disk, open.
 #[derive(Debug)]
 pub(super) struct Parts {
@@ -77,6 +80,20 @@ impl Folder {
         make_folder(&self.at, name, FOLDER)?;
         let group = self.daemon.map(Gid::from_raw);
         chownat(&self.at, name, None, group, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Writes down which boot of the machine this is. Returns whether another one, or none, was written down.
+    pub(super) fn note_boot(&self, boot: &[u8]) -> Result<bool, Errno> {
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.at, BOOT, flags, Mode::from_raw_mode(0o600))?;
+        let mut before = [0; 64];
+        let length = rustix::io::pread(&file, &mut before, 0)?;
+        if before.get(..length) == Some(boot) {
+            return Ok(false);
+        }
+        rustix::fs::ftruncate(&file, 0)?;
+        rustix::io::pwrite(&file, boot, 0)?;
+        Ok(true)
     }
 
     /// Names those that wait for a sandbox, of whatever server.

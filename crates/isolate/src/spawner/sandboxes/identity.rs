@@ -67,6 +67,11 @@ impl Marks {
         postcard::from_bytes(&read_all(&file).ok()?).ok()
     }
 
+    pub(super) fn is_of_this_boot(&self) -> bool {
+        // A boot that cannot be read is taken for the same: nothing is given up for it.
+        boot().map_or(true, |boot| boot == self.boot)
+    }
+
     /// Opens the process that they mark, if it lives.
     pub(super) fn process(&self) -> Option<OwnedFd> {
         alive(self).ok().flatten().map(|(pidfd, _)| pidfd)
@@ -82,10 +87,18 @@ pub(super) fn find(folder: &Folder, name: &str) -> Identified {
     }
 }
 
-/// Whether there was a supervisor before the machine was started anew.
-pub(super) fn is_of_another_boot(folder: &Folder, name: &str) -> bool {
-    let marks = Marks::read(folder, name);
-    marks.is_some_and(|marks| boot().is_ok_and(|boot| boot != marks.boot))
+/// Whether the machine was started since the supervisor of a sandbox was. What is written down of it may be
+/// missing or incomplete after a loss of power: then it is decided by whether this is the first server of this boot.
+pub(super) fn is_of_another_boot(folder: &Folder, name: &str, is_first_of_boot: bool) -> bool {
+    match Marks::read(folder, name) {
+        Some(marks) => !marks.is_of_this_boot(),
+        None => is_first_of_boot,
+    }
+}
+
+/// Whether no other server has used this folder since the machine was started.
+pub(super) fn is_first_of_boot(folder: &Folder) -> Result<bool, Errno> {
+    folder.note_boot(boot()?.as_bytes())
 }
 
 fn alive(marks: &Marks) -> Result<Option<(OwnedFd, Option<u32>)>, Errno> {

@@ -150,12 +150,19 @@ impl Spawner {
     }
 
     /// Removes what a killed server has left of a body that waited. One that was about to be that of a
-    /// sandbox again has left files that are the sandbox's.
+    /// sandbox again has left files that are the sandbox's. After a loss of power one that seems to wait may be a
+    /// sandbox's already, because the rename that made it one was not on disk: it is left to the daemon, which
+    /// knows all sandboxes and has the others removed.
     pub(super) fn clear_after_crash(&mut self, name: &str) {
         let Some(sandboxes) = &self.sandboxes else { return };
-        match sandboxes.folder.had_body(name) {
+        let folder = &sandboxes.folder;
+        let is_of_this_boot =
+            Marks::read_waiting(folder, name).is_some_and(|marks| marks.is_of_this_boot());
+        match folder.had_body(name) {
+            Err(Errno::NOENT) if !is_of_this_boot => drop(folder.take_waiting(name)),
+            Ok(false) if !is_of_this_boot => drop(folder.forget_waiting(name)),
             Ok(false) | Err(Errno::NOENT) => self.clear_files(name),
-            Ok(true) => drop(sandboxes.folder.forget_waiting(name)),
+            Ok(true) => drop(folder.forget_waiting(name)),
             Err(_) => {}
         }
     }
