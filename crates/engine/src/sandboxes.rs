@@ -121,6 +121,8 @@ pub struct Defaults {
     pub crash_window: Duration,
     /// How long a stopped sandbox is kept before it is deleted; nothing: until a request deletes it.
     pub keep_stopped: Option<Duration>,
+    /// How long a sandbox that failed without files is kept before it is deleted; nothing: until a request deletes it.
+    pub keep_failed: Option<Duration>,
     /// How many events are kept of each.
     pub events: u64,
     /// How long the record of a deleted one stays readable.
@@ -138,6 +140,7 @@ impl Default for Defaults {
             outputs: ByteSize::mib(256),
             crash_window: Duration::from_mins(5),
             keep_stopped: None,
+            keep_failed: Some(Duration::from_hours(1)),
             events: 100_000,
             keep_deleted: Duration::from_hours(360),
         }

@@ -195,7 +195,7 @@ pub(super) struct Actor {
     moments: Moments,
     /// The first event that is kept, as far as this task has seen to it.
     earliest: u64,
-    /// Whether it was said, since it was stopped, that it is deleted soon.
+    /// Whether its followers were warned, since it stopped or failed, that it is deleted soon.
     is_warned_of_cleanup: bool,
     /// Its processor time when it was last looked at.
     sample: Option<CpuSample>,
@@ -514,7 +514,7 @@ impl Actor {
             }
         }
         self.moments.follow(&self.sandbox.life, transition);
-        self.is_warned_of_cleanup &= transition.life().phase == Phase::Stopped;
+        self.is_warned_of_cleanup &= transition.life().phase == self.phase();
         self.door.used.send_replace(self.moments.used());
         self.sandbox.life = transition.life().clone();
         if let Some(Adjusted { alias, spec }) = transition.adjusted() {
