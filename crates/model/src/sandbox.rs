@@ -46,11 +46,8 @@ impl Request {
     /// Says whether it can wait until a sandbox is there that is on its way ([`Refusal::NotYet`]).
     pub const fn may_wait(&self) -> bool {
         match self {
-            Self::Resume
-            | Self::StartExec { when_stopped: WhenStopped::Resume, .. }
-            | Self::Use(WhenStopped::Resume) => true,
-            Self::StartExec { when_stopped: WhenStopped::Refuse, .. }
-            | Self::Use(WhenStopped::Refuse)
+            Self::Resume | Self::StartExec { .. } | Self::Use(WhenStopped::Resume) => true,
+            Self::Use(WhenStopped::Refuse)
             | Self::Stop(_)
             | Self::Delete(_)
             | Self::Freeze(_)

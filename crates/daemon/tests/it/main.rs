@@ -55,3 +55,4 @@ mod tls;
 mod tokens;
 mod tunnel;
 mod upgrade;
+mod waiting;

@@ -70,7 +70,6 @@ use main_process::MainProcess;
 pub(super) use main_process::NAME as MAIN;
 use moments::Moments;
 use ports::Ports;
-use requests::Waiting;
 use retries::Retry;
 use watchers::Waiter;
 
@@ -98,6 +97,8 @@ pub(super) enum Ask {
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) request: Request,
+    /// Until when it waits for a sandbox that is being started or stopped.
+    pub(super) until: Instant,
     pub(super) answer: oneshot::Sender<Result<Option<Transition>, SandboxError>>,
 }
 
@@ -185,7 +186,7 @@ pub(super) struct Actor {
     work: Option<Work>,
     retry: Retry,
     /// Requests that wait until the sandbox has been made ready.
-    waiting: Vec<Waiting>,
+    waiting: Vec<Wish>,
     /// What it is made from, kept for as long as the record may not tell others so.
     materials: Materials,
     /// Until when its processes may take to stop.
@@ -569,7 +570,8 @@ impl Actor {
 
     async fn ask_ourselves(&mut self, request: Request) {
         let (answer, _nobody) = oneshot::channel();
-        self.answer(Wish { request, answer }).await;
+        // Nothing here waits for a sandbox that is being started or stopped.
+        self.answer(Wish { request, until: Instant::now(), answer }).await;
     }
 }
 
