@@ -8,6 +8,7 @@ mod audit_records;
 mod bounds;
 mod boxes;
 mod caller;
+mod companions;
 mod connections;
 mod early_refusals;
 mod ends;

@@ -36,6 +36,7 @@ impl Actor {
                 let more = [self.main.deadline(), self.beside.deadline()];
                 more.into_iter().flatten().chain([self.next_look()]).min()
             }
+            Phase::Provisioning | Phase::Resuming => self.beside.deadline(),
             _ => None,
         }
     }
@@ -119,7 +120,7 @@ impl Actor {
             return;
         }
         self.start_main_again().await;
-        self.end_late_post_starts().await;
+        self.companions_are_late().await;
         self.look().await;
     }
 }
