@@ -9,6 +9,7 @@ mod bounds;
 mod boxes;
 mod caller;
 mod companions;
+mod concurrent_commands;
 mod connections;
 mod early_refusals;
 mod ends;
