@@ -35,6 +35,7 @@ mod many_streams;
 mod mcp;
 mod messages;
 mod metrics;
+mod not_started;
 mod oauth;
 mod openapi;
 mod paths;
