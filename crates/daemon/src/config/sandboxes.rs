@@ -222,6 +222,27 @@ mod tests {
     }
 
     #[test]
+    fn by_default_stopped_sandboxes_are_kept_and_those_that_failed_without_files_for_an_hour() {
+        let machine = Measured(MachineSize {
+            memory: ByteSize::mib(8192),
+            processors: 4,
+            disk: ByteSize::mib(100_000),
+        });
+        let of = |config: SandboxesConfig| {
+            let defaults = config.defaults(machine);
+            (defaults.keep_stopped, defaults.keep_failed)
+        };
+        assert_eq!(of(SandboxesConfig::default()), (None, Some(Duration::from_hours(1))));
+        let day = Duration::from_hours(24);
+        let set = SandboxesConfig {
+            keep_stopped: day,
+            keep_failed: Duration::ZERO,
+            ..SandboxesConfig::default()
+        };
+        assert_eq!(of(set), (Some(day), None));
+    }
+
+    #[test]
     fn a_maximum_of_the_operator_lowers_the_default_and_replaces_that_of_the_machine() {
         let machine = Measured(MachineSize {
             memory: ByteSize::mib(8192),

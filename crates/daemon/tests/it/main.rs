@@ -3,6 +3,7 @@
 
 mod admin;
 mod agbox;
+mod agbox_compatibility;
 mod audit;
 mod audit_records;
 mod bounds;

@@ -8,6 +8,7 @@ mod idempotency;
 mod leases;
 mod lost;
 mod races;
+mod renewed;
 mod rows;
 mod threads;
 
