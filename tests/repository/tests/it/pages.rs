@@ -103,12 +103,12 @@ fn promises_without_a_test(page: &str) -> Vec<String> {
     wrong
 }
 
-/// A promise is a row of a table whose first cell is its id: `S01`, `X01`, `S100`.
+/// A promise is a row of a table whose first cell is its id: `C1`, `S01`, `S100`.
 fn is_promise(line: &str) -> bool {
     let id = line.strip_prefix("| ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
     let mut characters = id.chars();
     let letter = characters.next().is_some_and(|first| first.is_ascii_uppercase());
-    letter && matches!(id.len(), 3 | 4) && characters.all(|next| next.is_ascii_digit())
+    letter && matches!(id.len(), 2..=4) && characters.all(|next| next.is_ascii_digit())
 }
 
 /// Returns what stands between back quotes in the last cell.
