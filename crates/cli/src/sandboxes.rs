@@ -74,8 +74,7 @@ fn advice(code: &str, name: &str) -> Option<String> {
             "`ringfence ps -a` lists the sandboxes there are".to_owned()
         }
         "SANDBOX_ID_ALREADY_EXISTS" => {
-            "a name is given once, also if its sandbox was deleted: choose another with --name"
-                .to_owned()
+            "choose another name with --name, or remove that sandbox with `ringfence rm`".to_owned()
         }
         "SANDBOX_NOT_READY" | "SANDBOX_INVALID_STATE" => format!(
             "`ringfence ps -a` shows how it stands; `ringfence resume {name}` starts a stopped one"

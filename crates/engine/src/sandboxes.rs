@@ -27,6 +27,7 @@ mod paths;
 mod places;
 mod ports;
 mod provider;
+mod requests;
 mod restarts;
 mod settled;
 pub mod shells;
@@ -55,7 +56,6 @@ use model::{
     resources::ResourcePolicy,
     sandbox::{Request, Sandbox, WhenStopped},
     spec::ExecSpec,
-    transition::{Answer, Transition},
     units::ByteSize,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -63,13 +63,13 @@ use store::{
     Store,
     sandboxes::{ExecAt, Filter, Page},
 };
-use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::{
     images::{Collected, Images, InUse},
     tasks::Tasks,
 };
-use actor::{Actor, Ask, Contact, Wish};
+use actor::{Actor, Contact};
 pub use error::{FieldProblem, SandboxError};
 pub use events::{EventStream, News};
 use feeds::Feeds;
@@ -121,6 +121,8 @@ pub struct Defaults {
     pub crash_window: Duration,
     /// How long a stopped sandbox is kept before it is deleted; nothing: until a request deletes it.
     pub keep_stopped: Option<Duration>,
+    /// How long a sandbox that failed without files is kept before it is deleted; nothing: until a request deletes it.
+    pub keep_failed: Option<Duration>,
     /// How many events are kept of each.
     pub events: u64,
     /// How long the record of a deleted one stays readable.
@@ -138,6 +140,7 @@ impl Default for Defaults {
             outputs: ByteSize::mib(256),
             crash_window: Duration::from_mins(5),
             keep_stopped: None,
+            keep_failed: Some(Duration::from_hours(1)),
             events: 100_000,
             keep_deleted: Duration::from_hours(360),
         }
@@ -192,9 +195,6 @@ fn outputs_in(folder: &Path, sandbox: &SandboxId, exec: &ExecId) -> [PathBuf; 2]
     let folder = folder.join(sandbox.as_str()).join(folder::OUTPUTS);
     ["stdout", "stderr"].map(|stream| folder.join(format!("{exec}.{stream}.log")))
 }
-
-/// Requests that may wait for one sandbox.
-const INBOX: usize = 64;
 
 impl Sandboxes {
     /// Takes over what is on this node: every sandbox that has not come to its end gets its task,
@@ -328,6 +328,19 @@ impl Sandboxes {
         spec: ExecSpec,
         when_stopped: WhenStopped,
     ) -> Result<Started, SandboxError> {
+        self.start_exec_before(tenant, name, exec, spec, when_stopped, None).await
+    }
+
+    /// The same, for a caller that waits until `deadline` at most.
+    pub async fn start_exec_before(
+        &self,
+        tenant: &Tenant,
+        name: &str,
+        exec: Option<ExecId>,
+        spec: ExecSpec,
+        when_stopped: WhenStopped,
+        deadline: Option<Instant>,
+    ) -> Result<Started, SandboxError> {
         let exec = match exec {
             Some(exec) => exec,
             None => ExecId::from_random(random()?),
@@ -340,7 +353,7 @@ impl Sandboxes {
             sandbox.id
         };
         let request = Request::StartExec { exec, spec, when_stopped };
-        let recorded = self.shared.request(&sandbox, request).await?;
+        let recorded = self.shared.request_before(&sandbox, request, deadline).await?;
         let started = recorded.and_then(|transition| transition.started().cloned());
         // Only what is new is accepted, so there always is one.
         let exec = started.ok_or(SandboxError::ExecExists)?;
@@ -449,79 +462,6 @@ impl Sandboxes {
 }
 
 impl Shared {
-    /// Has a request carried out by the task of the sandbox. Returns what was recorded; nothing if
-    /// it is so already.
-    async fn request(
-        &self,
-        sandbox: &SandboxId,
-        request: Request,
-    ) -> Result<Option<Transition>, SandboxError> {
-        let unanswered = match self.ask_living(sandbox, request.clone()).await {
-            Some(Err(broken_off @ SandboxError::BrokenOff)) => broken_off,
-            Some(answer) => return answer,
-            None => SandboxError::Unavailable(format!("sandbox {sandbox} is not served here")),
-        };
-        let now = self.store.sandbox(sandbox).await?.ok_or(SandboxError::NotFound)?;
-        if matches!(unanswered, SandboxError::BrokenOff) && !now.life.phase.is_terminal() {
-            return Err(unanswered);
-        }
-        // It has come to its end, so that nothing can change any more.
-        match now.request(request, clock::now())? {
-            Answer::AlreadySo => Ok(None),
-            Answer::Record(_) | Answer::Act | Answer::First(_) => Err(unanswered),
-        }
-    }
-
-    /// Returns the sandbox of this tenant that has this id, if it has a task here: then nobody knows
-    /// better what may be asked of it.
-    fn served(&self, tenant: &Tenant, name: &str) -> Option<SandboxId> {
-        let id: SandboxId = name.parse().ok()?;
-        let is_his = self.living().get(&id).is_some_and(|contact| contact.tenant == *tenant);
-        is_his.then_some(id)
-    }
-
-    /// Asks the task of a sandbox, if it has one.
-    async fn ask_living(
-        &self,
-        sandbox: &SandboxId,
-        request: Request,
-    ) -> Option<Result<Option<Transition>, SandboxError>> {
-        let task = self.living().get(sandbox).map(|contact| contact.asks.clone())?;
-        let (answer, answered) = oneshot::channel();
-        // It ends when the sandbox does, and otherwise never before it has answered.
-        let broken_off = || Err(SandboxError::BrokenOff);
-        if task.send(Ask::Request(Wish { request, answer })).await.is_err() {
-            return Some(broken_off());
-        }
-        Some(answered.await.unwrap_or_else(|_nobody| broken_off()))
-    }
-
-    /// Has the task of a sandbox do something that changes nothing of what is kept.
-    async fn send(&self, sandbox: &SandboxId, ask: Ask) -> Result<(), SandboxError> {
-        let task = self.living().get(sandbox).map(|contact| contact.asks.clone());
-        let task = task.ok_or(SandboxError::ExecEnded)?;
-        task.send(ask).await.map_err(|_gone| SandboxError::ExecEnded)
-    }
-
-    /// The same, if there is room for it now. Returns whether there was.
-    fn try_send(&self, sandbox: &SandboxId, ask: Ask) -> bool {
-        let living = self.living();
-        living.get(sandbox).is_some_and(|contact| contact.asks.try_send(ask).is_ok())
-    }
-
-    /// Waits until there is room, which somebody else may take first. Of a sandbox without a task there
-    /// never is.
-    async fn room(&self, sandbox: &SandboxId) {
-        let task = self.living().get(sandbox).map(|contact| contact.asks.clone());
-        let has_room = match &task {
-            Some(task) => task.reserve().await.is_ok(),
-            None => false,
-        };
-        if !has_room {
-            std::future::pending::<()>().await;
-        }
-    }
-
     /// Returns what is told of the commands of a sandbox of this tenant that has a task here.
     fn feeds(&self, sandbox: &SandboxId, tenant: &Tenant) -> Option<Arc<Feeds>> {
         let living = self.living();

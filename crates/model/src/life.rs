@@ -192,7 +192,7 @@ pub enum EndCause {
     Released,
     LeaseExpired,
     HardTtl,
-    /// It was stopped for longer than stopped sandboxes are kept.
+    /// It was stopped, or failed without files, for longer than such sandboxes are kept.
     CleanupTtl,
     KilledByAdmin,
 }
@@ -202,7 +202,7 @@ impl EndCause {
     pub const fn is_by_time(&self) -> bool {
         match self {
             Self::LeaseExpired | Self::HardTtl => true,
-            // Nothing runs in one that was stopped.
+            // Nothing runs in one that was stopped or has failed.
             Self::Released | Self::CleanupTtl => false,
             Self::Requested | Self::DeletedBy { .. } | Self::KilledByAdmin => false,
         }

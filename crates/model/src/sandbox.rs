@@ -46,11 +46,8 @@ impl Request {
     /// Says whether it can wait until a sandbox is there that is on its way ([`Refusal::NotYet`]).
     pub const fn may_wait(&self) -> bool {
         match self {
-            Self::Resume
-            | Self::StartExec { when_stopped: WhenStopped::Resume, .. }
-            | Self::Use(WhenStopped::Resume) => true,
-            Self::StartExec { when_stopped: WhenStopped::Refuse, .. }
-            | Self::Use(WhenStopped::Refuse)
+            Self::Resume | Self::StartExec { .. } | Self::Use(WhenStopped::Resume) => true,
+            Self::Use(WhenStopped::Refuse)
             | Self::Stop(_)
             | Self::Delete(_)
             | Self::Freeze(_)
@@ -167,8 +164,7 @@ impl Life {
 impl Phase {
     /// Decides what a request comes to in this phase. The whole policy is this one table.
     ///
-    /// [`Verdict::AlreadySo`] is said of what was reached before; whether a surface tells that as
-    /// success or, like agbox for a second stop, as an error of its own is in its contract.
+    /// [`Verdict::AlreadySo`] means that nothing is left to do, as for a second stop. Every surface answers it as success.
     pub fn decide(self, request: &Request) -> Result<Verdict, Refusal> {
         use Phase::{
             Active, Deleting, Failed, Frozen, Provisioning, Resuming, Stopped, Stopping, Terminated,

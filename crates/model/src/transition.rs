@@ -305,9 +305,10 @@ impl Life {
             Observation::Preparing { .. } | Observation::Ready => {
                 matches!(phase, Provisioning | Resuming)
             }
-            Observation::Failed(_) | Observation::EndsSoon { .. } => {
+            Observation::Failed(_) => {
                 matches!(phase, Provisioning | Resuming | Active | Frozen | Stopping | Stopped)
             }
+            Observation::EndsSoon { .. } => !phase.is_deleted(),
             // Each start has one outcome for each companion; one that was ready may fail after it.
             Observation::CompanionReady { name } => {
                 self.has_companions() && !self.companions.contains_key(name)

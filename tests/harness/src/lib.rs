@@ -5,6 +5,7 @@
 
 pub mod disks;
 pub mod imaging;
+pub mod load;
 pub mod needs;
 pub mod packing;
 pub mod ports;

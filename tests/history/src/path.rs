@@ -71,7 +71,8 @@ impl Phase {
             Kind::CompanionReady | Kind::CompanionFailed => (lives && self != Stopped, self),
             Kind::Frozen => (matches!(self, Active), Frozen),
             Kind::Thawed => (self == Frozen, Active),
-            Kind::EndsSoon => (lives, self),
+            // Those that failed without files are deleted after a while.
+            Kind::EndsSoon => (!matches!(self, Deleting | Terminated), self),
             Kind::Note => (self != Terminated, self),
         };
         may_come.then_some(next)

@@ -41,7 +41,7 @@ pub(crate) struct Create {
     /// image, such as docker.io/library/python:3.12, which is pulled if it is not here
     #[arg(long)]
     image: String,
-    /// Its name, 4 to 200 letters, digits, - and _; given once and never again
+    /// Its name, 4 to 200 letters, digits, - and _; can be used again after `rm`
     #[arg(long)]
     name: Option<String>,
     /// A label, to choose it by; may be given many times

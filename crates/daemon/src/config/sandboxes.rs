@@ -58,6 +58,9 @@ pub struct SandboxesConfig {
     /// How long a stopped sandbox without a session is kept before it is deleted with its files; zero: for ever.
     #[serde(with = "units::duration")]
     pub keep_stopped: Duration,
+    /// How long a sandbox that failed and cannot be resumed is kept before it is deleted; zero: until it is deleted.
+    #[serde(with = "units::duration")]
+    pub keep_failed: Duration,
     /// How many events are kept of each sandbox.
     pub events: u64,
 }
@@ -97,6 +100,7 @@ impl Default for SandboxesConfig {
             outputs: Defaults::default().outputs,
             execute_output: EXECUTE_OUTPUT,
             keep_stopped: Duration::ZERO,
+            keep_failed: Defaults::default().keep_failed.unwrap_or_default(),
             events: Defaults::default().events,
         }
     }
@@ -184,13 +188,14 @@ impl SandboxesConfig {
         let ResourcePolicy { memory, processes, disk, millicores: _ } = self.resources(machine);
         let size = |range: Range| ByteSize::bytes(range.default.unwrap_or(range.max));
         let processes = processes.default.unwrap_or(processes.max);
-        let kept = self.keep_stopped;
+        let unless_zero = |kept: Duration| (!kept.is_zero()).then_some(kept);
         Defaults {
             memory: size(memory),
             disk: size(disk),
             processes: u32::try_from(processes).unwrap_or(u32::MAX),
             outputs: self.outputs,
-            keep_stopped: (!kept.is_zero()).then_some(kept),
+            keep_stopped: unless_zero(self.keep_stopped),
+            keep_failed: unless_zero(self.keep_failed),
             events: self.events,
             ..Defaults::default()
         }
@@ -214,6 +219,27 @@ mod tests {
         let many = SandboxesConfig { prepared: 17, ..Default::default() };
         assert!(many.problem().is_some());
         assert_eq!(SandboxesConfig::default().problem(), None);
+    }
+
+    #[test]
+    fn by_default_stopped_sandboxes_are_kept_and_those_that_failed_without_files_for_an_hour() {
+        let machine = Measured(MachineSize {
+            memory: ByteSize::mib(8192),
+            processors: 4,
+            disk: ByteSize::mib(100_000),
+        });
+        let of = |config: SandboxesConfig| {
+            let defaults = config.defaults(machine);
+            (defaults.keep_stopped, defaults.keep_failed)
+        };
+        assert_eq!(of(SandboxesConfig::default()), (None, Some(Duration::from_hours(1))));
+        let day = Duration::from_hours(24);
+        let set = SandboxesConfig {
+            keep_stopped: day,
+            keep_failed: Duration::ZERO,
+            ..SandboxesConfig::default()
+        };
+        assert_eq!(of(set), (Some(day), None));
     }
 
     #[test]

@@ -215,6 +215,7 @@ impl SandboxService for Surface {
         &self,
         request: Request<v1::CreateExecRequest>,
     ) -> Answer<v1::CreateExecResponse> {
+        let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
         let (sandboxes, who, request) = self.take(request)?;
         let (name, own_id) = (request.sandbox_id.clone(), request.exec_id.clone());
         let exec = from_wire::exec_id(&own_id)?;
@@ -222,7 +223,8 @@ impl SandboxService for Surface {
         let sandbox = known_name(&name)?.to_owned();
         let entry = about(&sandboxes, &who, Action::ExecStart, &sandbox).await;
         let started = async move {
-            sandboxes.start_exec(&who.tenant, &sandbox, exec, spec, WhenStopped::Refuse).await
+            let (tenant, when_stopped) = (&who.tenant, WhenStopped::Refuse);
+            sandboxes.start_exec_before(tenant, &sandbox, exec, spec, when_stopped, deadline).await
         };
         let started = self.carry_out(started).await?;
         self.note_refusal(entry.clone(), &started);

@@ -163,12 +163,13 @@ async fn create(
     let mine = Mine::of(&app, &caller)?;
     let name = from_wire::name(asked.name.as_deref())?;
     let within = from_wire::within(asked.timeout, READY_WITHIN)?.min(LONGEST);
-    let from = from_wire::source(&asked, app.settings.sessions_image.as_deref())?;
+    let default_image = app.settings.sessions_image.as_deref();
+    let from = from_wire::source(&asked, default_image)?;
     let spec = from_wire::spec(&asked, subject(caller.actor()))?;
     let entry = audit::by(&caller, Action::SandboxCreate);
     let terms = Terms { entry: entry.clone(), quotas: caller.quotas() };
     let creating = async {
-        let spec = mine.sandboxes.made_from(&mine.tenant, &from, spec).await?;
+        let spec = mine.sandboxes.made_from(&mine.tenant, &from, default_image, spec).await?;
         let spec = mine.sandboxes.as_root_by_default(spec);
         mine.sandboxes.create_recorded(&mine.tenant, Some(name), spec, terms).await
     };
@@ -178,12 +179,12 @@ async fn create(
     if asked.wait_for_ready == Some(false) {
         return Ok((StatusCode::CREATED, mine.shown(&created, &app)));
     }
+    let name = to_wire::name(&created).to_owned();
     let ready = timeout(within, mine.sandboxes.settled(created)).await.map_err(|_elapsed| {
-        let message = "the sandbox is not ready yet; ask for it by its name";
-        ApiError::new(ErrorCode::Timeout, message)
+        ApiError::new(ErrorCode::Timeout, format!("box {name} is not ready yet"))
     })??;
     if let Some(failure) = ready.life.broken_by() {
-        let message = format!("the sandbox failed: {}", failure.message);
+        let message = format!("box {name} failed: {}", failure.message);
         let kind = to_wire::failure(failure.cause);
         return Err(ApiError::new(ErrorCode::SandboxNotReady, message).with_kind(kind));
     }

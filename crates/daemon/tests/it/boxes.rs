@@ -172,7 +172,10 @@ async fn a_box_is_renamed_and_adjusted_while_it_runs() {
     assert_eq!(changed["updated_by"], changed["created_by"]);
     assert_eq!(run(daemon, &made, "pwd; echo $NEW").await, "/tmp\none\n");
     // Nobody is called as another is, or was.
-    let taken = (409, "Conflict: this name of a sandbox was used before".to_owned());
+    let taken = (
+        409,
+        "Conflict: another sandbox has this name, or had it before it was renamed".to_owned(),
+    );
     for name in ["c-box", "a-box"] {
         assert_eq!(refusal(&patch("b-box", json!({"name": name})).await), taken, "{name}");
         let body = json!({"name": name, "snapshot": "host"});

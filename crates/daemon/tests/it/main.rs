@@ -3,11 +3,14 @@
 
 mod admin;
 mod agbox;
+mod agbox_compatibility;
 mod audit;
 mod audit_records;
 mod bounds;
 mod boxes;
 mod caller;
+mod companions;
+mod concurrent_commands;
 mod connections;
 mod early_refusals;
 mod ends;
@@ -33,6 +36,7 @@ mod many_streams;
 mod mcp;
 mod messages;
 mod metrics;
+mod not_started;
 mod oauth;
 mod openapi;
 mod paths;
@@ -57,3 +61,4 @@ mod tls;
 mod tokens;
 mod tunnel;
 mod upgrade;
+mod waiting;

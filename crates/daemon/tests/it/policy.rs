@@ -195,6 +195,27 @@ async fn what_a_session_has_is_out_of_reach_of_other_keys_by_whatever_door() {
 }
 
 #[tokio::test]
+async fn a_users_key_gets_tokens_for_its_own_sandboxes_and_for_no_others() {
+    let own = Rule { capabilities: None, scopes: Scopes::Own };
+    let sandboxed = Sandboxed::start_under(Policy { user: own, ..Policy::default() }).await;
+    let daemon = sandboxed.daemon();
+    let ada = key(daemon, "default", Role::User, (ActorKind::Human, "ada")).await;
+    let eve = key(daemon, "default", Role::User, (ActorKind::Human, "eve")).await;
+    let body = json!({"thread_id": "hers", "mode": "ensure", "image": "host"});
+    let session = ask(daemon, &ada, "POST", "/v1/sandbox/sessions", &body).await.json();
+    let hers = session["sandbox"]["id"].as_str().unwrap().to_owned();
+    let elsewhere = sandboxed.make("elsewhere", None).await.to_string();
+    let mint = async |key: &str, sandbox: &str| {
+        let body = json!({"sandbox": sandbox, "scope": "shell"});
+        ask(daemon, key, "POST", "/v1/tokens", &body).await
+    };
+    let minted = mint(&ada, &hers).await;
+    assert_eq!((minted.status, &minted.json()["scope"]), (201, &json!("shell")), "{}", minted.body);
+    assert_eq!(mint(&eve, &hers).await.problem(), (403, "FORBIDDEN".into()));
+    assert_eq!(mint(&ada, &elsewhere).await.problem(), (404, "NOT_FOUND".into()));
+}
+
+#[tokio::test]
 async fn a_tenant_has_as_many_sandboxes_as_it_may_also_if_it_asks_at_once() {
     let few = Quotas { sandboxes: Some(2), ..Quotas::default() };
     let tenants = BTreeMap::from([("default".to_owned(), few)]);

@@ -10,6 +10,7 @@ mod leases;
 mod lost;
 mod providers;
 mod races;
+mod renewed;
 mod rows;
 mod threads;
 
@@ -440,7 +441,7 @@ async fn a_sandbox_that_takes_longer_is_waited_for_by_asking_again() {
 }
 
 /// An image of which nothing comes until the first of these is dropped.
-fn slow_image() -> (std::sync::mpsc::Sender<()>, String) {
+pub(crate) fn slow_image() -> (std::sync::mpsc::Sender<()>, String) {
     let (closed, open) = std::sync::mpsc::channel::<()>();
     let (built, open) = (small_system(), std::sync::Mutex::new(open));
     let registry = Fake::start(move |asked| {

@@ -71,7 +71,6 @@ use main_process::MainProcess;
 pub(super) use main_process::NAME as MAIN;
 use moments::Moments;
 use ports::Ports;
-use requests::Waiting;
 use retries::Retry;
 use watchers::Waiter;
 
@@ -99,6 +98,8 @@ pub(super) enum Ask {
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) request: Request,
+    /// Until when it waits for a sandbox that is being started or stopped.
+    pub(super) until: Instant,
     pub(super) answer: oneshot::Sender<Result<Option<Transition>, SandboxError>>,
 }
 
@@ -186,7 +187,7 @@ pub(super) struct Actor {
     work: Option<Work>,
     retry: Retry,
     /// Requests that wait until the sandbox has been made ready.
-    waiting: Vec<Waiting>,
+    waiting: Vec<Wish>,
     /// What it is made from, kept for as long as the record may not tell others so.
     materials: Materials,
     /// Until when its processes may take to stop.
@@ -196,7 +197,7 @@ pub(super) struct Actor {
     moments: Moments,
     /// The first event that is kept, as far as this task has seen to it.
     earliest: Sequence,
-    /// Whether it was said, since it was stopped, that it is deleted soon.
+    /// Whether its followers were warned, since it stopped or failed, that it is deleted soon.
     is_warned_of_cleanup: bool,
     /// Its processor time when it was last looked at.
     sample: Option<CpuSample>,
@@ -515,7 +516,7 @@ impl Actor {
             }
         }
         self.moments.follow(&self.sandbox.life, transition);
-        self.is_warned_of_cleanup &= transition.life().phase == Phase::Stopped;
+        self.is_warned_of_cleanup &= transition.life().phase == self.phase();
         self.door.used.send_replace(self.moments.used());
         self.sandbox.life = transition.life().clone();
         if let Some(Adjusted { alias, spec }) = transition.adjusted() {
@@ -570,7 +571,8 @@ impl Actor {
 
     async fn ask_ourselves(&mut self, request: Request) {
         let (answer, _nobody) = oneshot::channel();
-        self.answer(Wish { request, answer }).await;
+        // Nothing here waits for a sandbox that is being started or stopped.
+        self.answer(Wish { request, until: Instant::now(), answer }).await;
     }
 }
 

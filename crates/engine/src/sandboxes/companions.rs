@@ -77,6 +77,8 @@ pub(super) struct News {
 
 #[derive(Debug)]
 pub(super) enum What {
+    /// Its command runs; whether it is healthy is found out by its check.
+    Started,
     /// It runs, and its check has passed if it has one.
     Healthy,
     Failed(String),
@@ -97,12 +99,12 @@ pub(super) struct Companions {
 }
 
 impl Companions {
-    /// Finds the companions of a sandbox that is ready, and has those made that are not there.
+    /// Finds the companions of a sandbox whose supervisor is there, and has those made that are not there.
     pub(super) fn begin(shared: &Arc<Shared>, sandbox: &Sandbox) -> Self {
         let (wish, wished) = watch::channel(Wish::Run);
         let count = sandbox.spec.companions.len();
-        // Each has at most two things to say.
-        let (tell, news) = mpsc::channel(2 * count.max(1));
+        // Each has at most three things to say.
+        let (tell, news) = mpsc::channel(3 * count.max(1));
         for (number, companion) in sandbox.spec.companions.iter().enumerate() {
             let told = sandbox.life.companions.get(&companion.name).copied();
             let (wished, tell) = (wished.clone(), tell.clone());

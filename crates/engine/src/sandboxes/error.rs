@@ -13,7 +13,7 @@ pub enum SandboxError {
     /// Nobody has it, or somebody else: both look the same.
     #[error("there is no sandbox of this name")]
     NotFound,
-    #[error("this name of a sandbox was used before")]
+    #[error("another sandbox has this name, or had it before it was renamed")]
     AlreadyExists,
     #[error("there is no exec of this id")]
     ExecNotFound,

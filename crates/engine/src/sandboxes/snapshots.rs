@@ -126,24 +126,30 @@ impl Sandboxes {
         spec
     }
 
-    /// Returns what a sandbox is made of that is to be made from a snapshot of this name, or else from
-    /// the image of this name.
+    /// Completes a spec from the tenant's snapshot of this name, or from an image: `host`, the operator's
+    /// `default_image`, or an explicit reference. Any other name is an unknown snapshot, and is never pulled.
     pub async fn made_from(
         &self,
         tenant: &Tenant,
         name: &str,
+        default_image: Option<&str>,
         asked: SandboxSpec,
     ) -> Result<SandboxSpec, SandboxError> {
-        let Ok(reference) = name.parse::<SnapshotRef>() else {
-            return Ok(SandboxSpec { image: name.to_owned(), ..asked });
-        };
-        match self.shared.store.find_snapshot(tenant, &reference).await? {
-            Some(found) => Ok(found.snapshot.under(asked)?),
-            // No image is called like this.
-            None if matches!(reference, SnapshotRef::Id(_)) => Err(SandboxError::SnapshotNotFound),
-            None => Ok(SandboxSpec { image: name.to_owned(), ..asked }),
+        if let Ok(reference) = name.parse::<SnapshotRef>()
+            && let Some(found) = self.shared.store.find_snapshot(tenant, &reference).await?
+        {
+            return Ok(found.snapshot.under(asked)?);
         }
+        if name == HOST || Some(name) == default_image || is_explicit_reference(name) {
+            return Ok(SandboxSpec { image: name.to_owned(), ..asked });
+        }
+        Err(SandboxError::SnapshotNotFound)
     }
+}
+
+/// Says whether a text can only mean an image: it has a repository path, a tag or a digest.
+fn is_explicit_reference(name: &str) -> bool {
+    name.contains(['/', ':', '@'])
 }
 
 /// Goes on with what a server before this one has left.

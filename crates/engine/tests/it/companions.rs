@@ -123,11 +123,44 @@ async fn a_sandbox_reaches_its_companions_by_name_and_nothing_else_of_them() {
     assert_eq!(server.run(&sandbox, script).await.1, "0\n\n");
     let file = home.enter(&format!("{}-0", sandbox.id), &["cat", "/workspace/file"], b"");
     assert_eq!(file, b"x\n");
-    let kinds = server.history(&sandbox).await;
-    let position = |wanted: &dyn Fn(&EventKind) -> bool| kinds.iter().position(wanted).unwrap();
-    let first_ready = position(&|kind| matches!(kind, EventKind::Ready));
-    let first_companion = position(&|kind| matches!(kind, EventKind::CompanionReady { .. }));
-    assert!(first_ready < first_companion, "{kinds:?}");
+    server.end().await;
+}
+
+/// Names the events of companions and of the sandbox's readiness, in order.
+async fn starts(server: &Server, sandbox: &Sandbox) -> Vec<String> {
+    let told = server.history(sandbox).await.into_iter().filter_map(|kind| match kind {
+        EventKind::CompanionReady { name } => Some(format!("{name} ready")),
+        EventKind::CompanionFailed { name, .. } => Some(format!("{name} failed")),
+        EventKind::Ready => Some("sandbox ready".to_owned()),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[tokio::test]
+async fn companions_that_have_started_or_failed_are_told_of_before_the_sandbox_is_ready() {
+    let home = Home::new();
+    let server = home.start().await;
+    let missing = Companion { command: vec!["/no/such".to_owned()], ..companion("missing", "") };
+    // Its check passes when the sandbox is long ready, which does not wait for it.
+    let check = checked("[ -e /workspace/go ]");
+    let slow = Companion { healthcheck: Some(check), ..companion("slow", "sleep 1000") };
+    let sandbox = create(&server, vec![companion("quick", ""), missing, slow]).await;
+    let name = sandbox.id.as_str();
+    let go = || home.enter(&format!("{name}-2"), &["touch", "/workspace/go"], b"");
+    go();
+    outcomes(&server, &sandbox).await;
+    let mut first = starts(&server, &sandbox).await;
+    first[..2].sort();
+    assert_eq!(first, ["missing failed", "quick ready", "sandbox ready", "slow ready"]);
+    server.sandboxes.stop(&tenant(), name).await.unwrap();
+    server.until(name, Phase::Stopped).await;
+    server.sandboxes.resume(&tenant(), name).await.unwrap();
+    server.until(name, Phase::Active).await;
+    let again = starts(&server, &sandbox).await.split_off(4);
+    let position = |wanted: &str| again.iter().position(|it| it == wanted).unwrap();
+    assert!(position("quick ready") < position("sandbox ready"), "{again:?}");
+    assert!(position("missing failed") < position("sandbox ready"), "{again:?}");
     server.end().await;
 }
 

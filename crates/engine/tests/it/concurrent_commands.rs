@@ -3,32 +3,41 @@
 use std::{sync::Arc, time::Duration};
 
 use engine::sandboxes::Taken;
+use harness::load::Load;
 use model::{
     event::{EventKind, Sequence},
     life::{EndCause, Phase},
     sandbox::{Sandbox, WhenStopped},
     spec::ExecSpec,
 };
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout},
+};
 
 use crate::home::{Home, Server, tenant};
-
-/// How many commands each client starts, one after the other. `RINGFENCE_COMMANDS` sets more, for long runs.
-fn commands_per_client(usual: usize) -> usize {
-    std::env::var("RINGFENCE_COMMANDS").ok().and_then(|set| set.parse().ok()).unwrap_or(usual)
-}
 
 /// Far longer than any single call takes on a busy machine: only a deadlock takes this long.
 const HANGS: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_clients_that_start_commands_in_a_loop_never_block_the_sandbox() {
-    start_commands(2, commands_per_client(1_000)).await;
+    start_commands(2, Load::of(1_000)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_clients_that_start_commands_in_a_loop_never_block_the_sandbox() {
+    start_commands(4, Load::of(250)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thirty_two_clients_that_start_commands_in_a_loop_never_block_the_sandbox() {
+    start_commands(32, Load::of(40)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_clients_that_start_commands_in_a_loop_never_block_the_sandbox() {
-    start_commands(100, commands_per_client(20)).await;
+    start_commands(100, Load::of(20)).await;
 }
 
 #[tokio::test]
@@ -48,13 +57,13 @@ async fn a_client_that_follows_a_quiet_sandbox_from_the_beginning_gets_every_eve
 
 /// Starts commands without waiting for their ends, as a client does that only wants them accepted. Every
 /// accepted command has its start and its end in the event log, and the sandbox can be stopped and deleted.
-async fn start_commands(clients: usize, commands: usize) {
+async fn start_commands(clients: usize, load: Load) {
     let home = Home::new();
     let server = Arc::new(home.start().await);
     let sandbox = server.ready().await;
     let mut running = JoinSet::new();
     for _ in 0..clients {
-        running.spawn(client(Arc::clone(&server), sandbox.clone(), commands));
+        running.spawn(client(Arc::clone(&server), sandbox.clone(), load));
     }
     let accepted = running.join_all().await.into_iter().sum();
     let counted = timeout(HANGS, until_all_ended(&server, &sandbox, accepted)).await;
@@ -69,13 +78,15 @@ async fn start_commands(clients: usize, commands: usize) {
     Arc::into_inner(server).expect("every client has ended").end().await;
 }
 
-async fn client(server: Arc<Server>, sandbox: Sandbox, commands: usize) -> usize {
-    for number in 0..commands {
+async fn client(server: Arc<Server>, sandbox: Sandbox, load: Load) -> usize {
+    let (begun, mut commands) = (Instant::now(), 0);
+    while load.goes_on(commands, begun.elapsed()) {
         let spec = ExecSpec { command: vec!["/bin/true".to_owned()], ..ExecSpec::default() };
         let (owner, name) = (tenant(), sandbox.id.as_str());
         let start = server.sandboxes.start_exec(&owner, name, None, spec, WhenStopped::Refuse);
         let started = timeout(HANGS, start).await;
-        started.unwrap_or_else(|_| panic!("command {number} of a client is not answered")).unwrap();
+        started.unwrap_or_else(|_| panic!("command {commands} of a client hangs")).unwrap();
+        commands += 1;
     }
     commands
 }

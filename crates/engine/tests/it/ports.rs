@@ -6,13 +6,15 @@ use std::{
     time::Duration,
 };
 
-use engine::sandboxes::SandboxError;
+use engine::sandboxes::{Defaults, SandboxError};
 use model::{
-    event::EventKind,
-    life::{FailureCause, Phase, SuspendReason},
+    event::{EventKind, Sequence},
+    life::{EndCause, FailureCause, Phase, SuspendReason},
     sandbox::Sandbox,
     spec::{Idle, Port, Protocol, SandboxSpec, Suspend},
 };
+
+use store::audit::{Order, Part};
 
 use crate::home::{Home, Server, host, shell, tenant};
 
@@ -125,6 +127,33 @@ async fn a_port_that_another_has_fails_the_creation_and_is_named() {
     assert_eq!(failure.cause, FailureCause::CreateFailed);
     assert!(failure.message.contains(&port.to_string()), "{}", failure.message);
     assert_eq!(say(port, "first").await.unwrap(), "FIRST");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_that_failed_without_files_is_deleted_after_a_warning_and_its_name_is_free() {
+    let home = Home::new();
+    let keep_failed = Some(Duration::from_secs(2));
+    let server = home.start_with(Defaults { keep_failed, ..Defaults::default() }).await;
+    let (_held, port) = free_port();
+    create(&server, publishing(port)).await;
+    let alias = || Some("box-1".parse().unwrap());
+    let second = server.sandboxes.create(&tenant(), alias(), publishing(port)).await.unwrap();
+    let name = second.id.as_str();
+    let mut events = server.sandboxes.events(&tenant(), name, Sequence::ZERO).await.unwrap();
+    let mut told = Vec::new();
+    while told.last() != Some(&EventKind::Deleted(EndCause::CleanupTtl)) {
+        told.push(events.next().await.unwrap().unwrap().kind);
+    }
+    let is_warning =
+        |kind: &&EventKind| matches!(kind, EventKind::EndsSoon { cause: EndCause::CleanupTtl, .. });
+    assert_eq!(told.iter().filter(is_warning).count(), 1, "{told:?}");
+    let all = Part { order: Order::OldestFirst, beyond: None, limit: 100 };
+    let records = server.store.audit(all).await.unwrap();
+    let ends = records.iter().filter(|record| record.action == "sandbox.delete");
+    let ends: Vec<_> = ends.map(|it| (it.sandbox.as_deref(), it.reason.as_deref())).collect();
+    assert_eq!(ends, [(Some(name), Some("cleanup_ttl"))]);
+    server.sandboxes.create(&tenant(), alias(), host()).await.unwrap();
     server.end().await;
 }
 

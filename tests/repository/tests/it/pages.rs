@@ -1,6 +1,6 @@
 //! What the pages say must be so.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use crate::checkout;
 
@@ -103,12 +103,12 @@ fn promises_without_a_test(page: &str) -> Vec<String> {
     wrong
 }
 
-/// A promise is a row of a table whose first cell is its id: `S01`, `X01`, `S100`.
+/// A promise is a row of a table whose first cell is its id: `C1`, `S01`, `S100`.
 fn is_promise(line: &str) -> bool {
     let id = line.strip_prefix("| ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
     let mut characters = id.chars();
     let letter = characters.next().is_some_and(|first| first.is_ascii_uppercase());
-    letter && matches!(id.len(), 3 | 4) && characters.all(|next| next.is_ascii_digit())
+    letter && matches!(id.len(), 2..=4) && characters.all(|next| next.is_ascii_digit())
 }
 
 /// Returns what stands between back quotes in the last cell.
@@ -131,6 +131,38 @@ fn exists(test: &str, files: &[(String, String)]) -> bool {
     let function = format!("fn {name}(");
     files.iter().any(|(path, text)| {
         folders.iter().any(|folder| path.starts_with(folder)) && text.contains(&function)
+    })
+}
+
+/// Words of the same form that are no settings: files, actions of the audit log, a host name.
+const NO_SETTINGS: [&str; 4] = ["tokens.key", "audit.seal", "audit.lost", "sandboxes.internal"];
+
+#[test]
+fn every_setting_that_a_page_names_is_in_the_configuration_page() {
+    let configuration = checkout::read("docs/configuration.md");
+    let settings: BTreeSet<&str> = quoted(&configuration).collect();
+    let sections: BTreeSet<&str> =
+        settings.iter().filter_map(|it| Some(it.split_once('.')?.0)).collect();
+    assert!(sections.contains("sandboxes"), "{sections:?}");
+    let mut missing = Vec::new();
+    for (path, text) in checkout::files_below("", ".md") {
+        let named = quoted(&text).filter(|name| {
+            let section = name.split_once('.').map(|(section, _)| section);
+            section.is_some_and(|section| sections.contains(section))
+        });
+        let unknown = named.filter(|name| !settings.contains(name) && !NO_SETTINGS.contains(name));
+        missing.extend(unknown.map(|name| format!("{path}: {name}")));
+    }
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+/// Returns what stands between back quotes and has the form `section.key`.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    let is_word =
+        |it: &str| !it.is_empty() && it.chars().all(|it| it.is_ascii_lowercase() || it == '_');
+    let words = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    words.filter(move |it| {
+        it.split_once('.').is_some_and(|(section, key)| is_word(section) && is_word(key))
     })
 }
 

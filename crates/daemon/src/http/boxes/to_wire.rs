@@ -24,6 +24,11 @@ fn time(at: Timestamp) -> String {
     clock::text(at.into())
 }
 
+/// Returns what a box is called: its alias, or else its id.
+pub(super) fn name(sandbox: &Sandbox) -> &str {
+    sandbox.alias.as_ref().map_or(sandbox.id.as_str(), |alias| alias.as_str())
+}
+
 /// Shows a sandbox. Whoever sees one that sleeps may use it as if it did not.
 pub(super) fn shown(sandbox: &Sandbox, base: &str, keeps_stopped: Option<Duration>) -> SandboxBox {
     let Sandbox { id, spec, life, .. } = sandbox;
@@ -97,11 +102,11 @@ fn status_message(life: &Life) -> Option<String> {
 
 /// Returns what lists are narrowed and ordered by.
 pub(super) fn row(sandbox: &Sandbox, keeps_stopped: Option<Duration>) -> Row<'_> {
-    let Sandbox { id, alias, spec, life, .. } = sandbox;
+    let Sandbox { id, spec, life, .. } = sandbox;
     let status = status(sandbox).status;
     Row {
         id: id.as_str(),
-        name: alias.as_ref().map_or(id.as_str(), |alias| alias.as_str()),
+        name: name(sandbox),
         status,
         created_at: life.created_at,
         stopped_at: (status == "stopped").then_some(life.standing_since),

@@ -48,7 +48,7 @@ async fn bad_requests_have_their_answers() {
             "/boxes",
             host(json!({"name": "a-box"})),
             409,
-            "Conflict: this name of a sandbox was used before".into(),
+            "Conflict: another sandbox has this name, or had it before it was renamed".into(),
         ),
         (
             "POST",

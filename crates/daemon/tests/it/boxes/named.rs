@@ -192,6 +192,48 @@ async fn a_snapshot_of_what_cannot_be_had_is_refused_or_fails_and_says_why() {
 }
 
 #[tokio::test]
+async fn an_unknown_snapshot_is_not_found_and_never_pulled() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    let missing = (404, "NotFound: there is no snapshot of this name".to_owned());
+    for name in ["alpine", "no-such-snapshot", "2f6c9a52-6a0f-4c86-9d8a-1f3f7c1f7a11"] {
+        for field in ["snapshot", "snapshot_id", "snapshot_name", "template_name"] {
+            let refused = ask(daemon, &daemon.key, "POST", "/boxes", &json!({field: name})).await;
+            assert_eq!(refusal(&refused), missing, "{field}: {name}");
+        }
+    }
+    assert_eq!(get(daemon, "/boxes").await["sandboxes"], json!([]));
+}
+
+#[tokio::test]
+async fn a_bare_name_that_the_operator_configured_is_an_image() {
+    let settings = daemon::serve::Settings {
+        sessions_image: Some("nothing-here".to_owned()),
+        ..crate::support::settings()
+    };
+    let sandboxed = Sandboxed::start_with(None, settings).await;
+    let daemon = sandboxed.daemon();
+    for body in [json!({}), json!({"snapshot": "nothing-here"})] {
+        let mut body = body;
+        body["wait_for_ready"] = json!(false);
+        let made = send(daemon, "POST", "/boxes", body).await;
+        assert_eq!(made["snapshot_id"], "nothing-here");
+    }
+}
+
+#[tokio::test]
+async fn a_failed_create_names_the_box_and_an_explicit_image_reference_is_pulled() {
+    let sandboxed = Sandboxed::start().await;
+    let daemon = sandboxed.daemon();
+    // A registry that is not there.
+    let body = json!({"name": "my-box", "snapshot": "127.0.0.1:1/nothing:1"});
+    let refused = ask(daemon, &daemon.key, "POST", "/boxes", &body).await;
+    let (status, told) = refusal(&refused);
+    assert_eq!((status, told.starts_with("ImagePull: box my-box failed: ")), (422, true), "{told}");
+    assert_eq!(get(daemon, "/boxes/my-box").await["status"], "failed");
+}
+
+#[tokio::test]
 async fn snapshots_are_there_for_the_next_server() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("shared.db")).unwrap();

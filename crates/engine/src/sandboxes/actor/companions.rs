@@ -1,6 +1,10 @@
-//! The companions of a sandbox, as its task sees them: with it while it is ready, and told of once.
+//! The companions of a sandbox, as its task sees them: begun once its supervisor is there, with it while it is
+//! ready, and told of once.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use isolate::supervisor::wire::{Ask as Say, End, Whom};
 use model::{life::Phase, spec::ExecSpec, transition::Observation};
@@ -16,6 +20,9 @@ use crate::sandboxes::{
 /// What is run in the sandbox when a companion is healthy is named so.
 const NAME: &str = "_post-";
 
+/// How long a sandbox waits for its companions to start before it is ready without them.
+const STARTED_WITHIN: Duration = Duration::from_secs(5);
+
 /// How long each of those commands may take.
 const DONE_WITHIN: Duration = Duration::from_mins(5);
 
@@ -25,6 +32,10 @@ pub(super) struct Beside {
     pub(super) companions: Option<Companions>,
     running: HashMap<String, PostStart>,
     last_name: i64,
+    /// Those that have started or failed, by number.
+    started: HashSet<usize>,
+    /// When the sandbox is ready even if some have not; nothing if it does not wait for them.
+    pub(super) ready_at: Option<Instant>,
 }
 
 /// One of the commands that a healthy companion has run in the sandbox.
@@ -36,9 +47,9 @@ struct PostStart {
 }
 
 impl Beside {
-    /// Returns when a command has taken too long.
+    /// Returns when a command has taken too long, or the sandbox has waited for long enough.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.running.values().filter_map(|post| post.until).min()
+        self.running.values().filter_map(|post| post.until).chain(self.ready_at).min()
     }
 
     pub(super) async fn next(&mut self) -> News {
@@ -56,7 +67,10 @@ impl Actor {
             return;
         }
         match (&self.presence, self.phase()) {
-            (Presence::Link(_), Phase::Active | Phase::Frozen) => {
+            (
+                Presence::Link(_),
+                Phase::Provisioning | Phase::Resuming | Phase::Active | Phase::Frozen,
+            ) => {
                 if self.beside.companions.is_none() && self.execs.are_known() {
                     let companions = Companions::begin(&self.shared, &self.sandbox);
                     self.beside.companions = Some(companions);
@@ -72,16 +86,37 @@ impl Actor {
             (
                 Presence::Unknown | Presence::Remains | Presence::None | Presence::Foreign { .. },
                 _,
-            )
-            | (Presence::Link(_), Phase::Provisioning | Phase::Resuming) => {}
+            ) => {}
+        }
+    }
+
+    /// Has a sandbox whose supervisor is there become ready: at once, or when its companions have started.
+    pub(super) async fn be_ready_after_companions(&mut self) {
+        self.beside.ready_at = Some(Instant::now() + STARTED_WITHIN);
+        self.be_ready_if_companions_started().await;
+    }
+
+    async fn be_ready_if_companions_started(&mut self) {
+        let Some(ready_at) = self.beside.ready_at else { return };
+        let told = &self.sandbox.life.companions;
+        let mut companions = self.sandbox.spec.companions.iter().enumerate();
+        let have_started = companions.all(|(number, companion)| {
+            self.beside.started.contains(&number) || told.contains_key(&companion.name)
+        });
+        if have_started || ready_at <= Instant::now() {
+            self.beside.ready_at = None;
+            self.see(Observation::Ready).await;
         }
     }
 
     pub(super) async fn hear_of_companion(&mut self, News { number, what }: News) {
         match what {
+            What::Started => {}
             What::Healthy => self.run_post_start(number, 0).await,
             What::Failed(message) => self.companion_failed(number, message).await,
         }
+        self.beside.started.insert(number);
+        self.be_ready_if_companions_started().await;
     }
 
     async fn companion_failed(&mut self, number: usize, message: String) {
@@ -141,7 +176,9 @@ impl Actor {
         }
     }
 
-    pub(super) async fn end_late_post_starts(&mut self) {
+    /// Does what is due because time has passed.
+    pub(super) async fn companions_are_late(&mut self) {
+        self.be_ready_if_companions_started().await;
         let now = Instant::now();
         let mut late = Vec::new();
         for (name, post) in &mut self.beside.running {

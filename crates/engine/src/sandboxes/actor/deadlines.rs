@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{Actor, Presence, farewell::Farewell};
 
-/// How long before a stopped sandbox is deleted its followers are warned: a day, or half of the time if that is less.
+/// How long before a sandbox is deleted its followers are warned: a day, or half of the time if that is less.
 fn warned_before(kept: Duration) -> Duration {
     Duration::from_hours(24).min(kept / 2)
 }
@@ -29,24 +29,30 @@ impl Actor {
         match self.phase() {
             Phase::Stopping => self.stop_until,
             Phase::Deleting => self.farewell.deadline(),
-            Phase::Stopped => self.warning_of_cleanup().or(self.end_of_keeping()),
+            Phase::Stopped | Phase::Failed => self.warning_of_cleanup().or(self.end_of_keeping()),
             // It may be in use by commands that nobody here can see.
             _ if matches!(self.presence, Presence::Foreign { .. }) => None,
             Phase::Active => {
                 let more = [self.main.deadline(), self.beside.deadline()];
                 more.into_iter().flatten().chain([self.next_look()]).min()
             }
+            Phase::Provisioning | Phase::Resuming => self.beside.deadline(),
             _ => None,
         }
     }
 
-    /// Returns until when a stopped one is kept.
+    /// Returns until when a sandbox that has stopped or failed is kept.
     fn end_of_keeping(&self) -> Option<Instant> {
         self.keeping().map(|kept| self.moments.in_phase_for(kept))
     }
 
-    /// Returns how long it is kept while it is stopped; nothing if for ever.
+    /// Returns how long a sandbox that has stopped or failed is kept; nothing if until a request deletes it.
     fn keeping(&self) -> Option<Duration> {
+        if self.phase() == Phase::Failed {
+            // One with files is kept: it can be resumed.
+            let is_gone = self.sandbox.life.is_gone();
+            return self.shared.settings.defaults.keep_failed.filter(|_| is_gone);
+        }
         match self.sandbox.spec.keep_stopped {
             Some(KeepStopped::Forever) => None,
             Some(KeepStopped::For(kept)) => Some(kept),
@@ -54,13 +60,13 @@ impl Actor {
         }
     }
 
-    /// Returns when to warn that a stopped one is deleted soon, unless that was done.
+    /// Returns when to warn that it is deleted soon, unless that was done.
     fn warning_of_cleanup(&self) -> Option<Instant> {
         let kept = self.keeping().filter(|_| !self.is_warned_of_cleanup)?;
         Some(self.moments.in_phase_for(kept.saturating_sub(warned_before(kept))))
     }
 
-    /// Warns whoever follows a stopped one that it is deleted soon.
+    /// Warns its followers that it is deleted soon.
     async fn warn_of_cleanup(&mut self) {
         self.is_warned_of_cleanup = true;
         let Some(end) = self.end_of_keeping() else { return };
@@ -69,7 +75,7 @@ impl Actor {
         self.see(Observation::EndsSoon { cause: EndCause::CleanupTtl, seconds }).await;
     }
 
-    /// Records that a stopped sandbox is deleted because its time is over: no request is recorded for it.
+    /// Records that a sandbox is deleted because its time is over: no request is recorded for it.
     async fn record_cleanup(&mut self) {
         let entry = Entry {
             tenant: Some(self.sandbox.tenant.to_string()),
@@ -103,7 +109,7 @@ impl Actor {
             tracing::warn!(sandbox = %self.sandbox.id, "did not stop in time, and is ended");
             return self.let_go(Presence::Remains);
         }
-        if self.phase() == Phase::Stopped {
+        if matches!(self.phase(), Phase::Stopped | Phase::Failed) {
             if is_over(self.warning_of_cleanup()) {
                 return self.warn_of_cleanup().await;
             }
@@ -114,7 +120,7 @@ impl Actor {
             return;
         }
         self.start_main_again().await;
-        self.end_late_post_starts().await;
+        self.companions_are_late().await;
         self.look().await;
     }
 }

@@ -113,8 +113,8 @@ impl Actor {
         self.see_whole_if_all_known().await;
     }
 
-    /// Once everything is known the sandbox is ready, and commands that were accepted and never
-    /// reached the supervisor are started.
+    /// Once everything is known the sandbox is ready, or waits for its companions alone, and commands that were
+    /// accepted and never reached the supervisor are started.
     async fn see_whole_if_all_known(&mut self) {
         if self.execs.to_come != Some(0) {
             return;
@@ -123,7 +123,7 @@ impl Actor {
         self.execs.has_all = true;
         failpoint::pass("c.ready_handshake");
         match self.phase() {
-            Phase::Provisioning | Phase::Resuming => self.see(Observation::Ready).await,
+            Phase::Provisioning | Phase::Resuming => self.be_ready_after_companions().await,
             Phase::Frozen => self.freeze_again().await,
             _ => {}
         }

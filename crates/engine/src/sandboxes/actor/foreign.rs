@@ -46,6 +46,7 @@ impl Actor {
         self.execs = Execs::default();
         self.inputs.clear();
         self.main = MainProcess::default();
+        self.beside.ready_at = None;
     }
 
     /// Refuses what a supervisor would have to do that is not understood, or that nobody can reach.

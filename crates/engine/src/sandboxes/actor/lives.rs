@@ -20,7 +20,7 @@ use tokio::{
 use super::{Actor, Ask, Contact, Presence, RETRY};
 use crate::{
     images::Progress,
-    sandboxes::{INBOX, Shared, feeds::Feeds, way::Way},
+    sandboxes::{Shared, feeds::Feeds, requests::INBOX, way::Way},
 };
 
 /// How often a task may break off in a time. One that does so more often would do so for ever.

@@ -1,7 +1,5 @@
 //! Requests: what is answered, what is put off until the sandbox is ready, and what is done at once.
 
-use std::time::Duration;
-
 use isolate::failpoint;
 use model::{
     life::Phase,
@@ -12,17 +10,7 @@ use store::StoreError;
 use tokio::time::Instant;
 
 use super::{Actor, Wish, keep};
-use crate::sandboxes::{INBOX, SandboxError};
-
-/// How long a request waits for a sandbox that is on its way, if its caller does.
-const WAITS: Duration = Duration::from_mins(1);
-
-/// A request that waits until the sandbox is ready.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    wish: Wish,
-    until: Instant,
-}
+use crate::sandboxes::{SandboxError, requests::INBOX};
 
 impl Actor {
     /// Answers a request, and does what there is to do at once.
@@ -97,7 +85,7 @@ impl Actor {
             let _ = wish.answer.send(Err(SandboxError::Unavailable(full)));
             return;
         }
-        self.waiting.push(Waiting { wish, until: Instant::now() + WAITS });
+        self.waiting.push(wish);
     }
 
     async fn resume_first(&mut self, ask: Wish) {
@@ -112,7 +100,7 @@ impl Actor {
 
     pub(super) fn refuse_waiting(&mut self, why: impl Fn() -> SandboxError) {
         for waiting in self.waiting.drain(..) {
-            let _ = waiting.wish.answer.send(Err(why()));
+            let _ = waiting.answer.send(Err(why()));
         }
     }
 
@@ -126,7 +114,7 @@ impl Actor {
         let (now, phase) = (Instant::now(), self.phase());
         let late = self.waiting.extract_if(.., |waiting| waiting.until <= now);
         for waiting in late.collect::<Vec<_>>() {
-            let _ = waiting.wish.answer.send(Err(Refusal::NotYet(phase).into()));
+            let _ = waiting.answer.send(Err(Refusal::NotYet(phase).into()));
         }
     }
 
@@ -135,17 +123,12 @@ impl Actor {
         if self.phase() == Phase::Resuming {
             return;
         }
-        for Waiting { wish, until } in std::mem::take(&mut self.waiting) {
+        for wish in std::mem::take(&mut self.waiting) {
             // A caller that has given up must not find out later that it was done all the same.
             if wish.answer.is_closed() {
                 continue;
             }
-            let waiting = self.waiting.len();
             Box::pin(self.answer(wish)).await;
-            // Whoever has to wait on does so no longer than at first.
-            for again in self.waiting.iter_mut().skip(waiting) {
-                again.until = again.until.min(until);
-            }
         }
     }
 

@@ -49,6 +49,7 @@ pub(super) struct Body {
     health: Health,
     main: Main,
     last_name: i64,
+    has_started: bool,
     has_failed: bool,
 }
 
@@ -86,7 +87,7 @@ impl Body {
         let run = run_of(&sandbox, &companion, shared.machine.has_users());
         let since = Instant::now();
         let (health, main) = (Health::default(), Main::default());
-        let (last_name, has_failed) = (0, told == Some(CompanionState::Failed));
+        let has_failed = told == Some(CompanionState::Failed);
         Some(Self {
             shared,
             sandbox,
@@ -101,7 +102,8 @@ impl Body {
             rules,
             health,
             main,
-            last_name,
+            last_name: 0,
+            has_started: false,
             has_failed,
         })
     }

@@ -42,6 +42,9 @@ impl Body {
             None => self.healthy().await,
             Some(rules) => {
                 let next = self.health.started(rules, self.since.elapsed());
+                if !std::mem::replace(&mut self.has_started, true) {
+                    self.say(What::Started).await;
+                }
                 self.go_on(next).await;
             }
         }
