@@ -309,6 +309,12 @@ where
     status(Reason::DeadlineExceeded, message, &[]).into_http()
 }
 
+/// Returns when a call that is no stream ends: at its own deadline, or when it takes too long.
+pub(crate) fn deadline<T>(request: &tonic::Request<T>) -> Instant {
+    let longest = Instant::now() + MAX_CALL;
+    request.extensions().get().map_or(longest, |Deadline(own)| longest.min(*own))
+}
+
 /// Takes a call apart: what answers it, who makes it, what he says.
 pub(crate) fn take<T>(
     sandboxes: Option<&Sandboxes>,

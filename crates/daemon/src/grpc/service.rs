@@ -215,15 +215,20 @@ impl SandboxService for Surface {
         &self,
         request: Request<v1::CreateExecRequest>,
     ) -> Answer<v1::CreateExecResponse> {
-        let deadline = request.extensions().get().map(|Deadline(deadline)| *deadline);
+        let deadline = call::deadline(&request);
         let (sandboxes, who, request) = self.take(request)?;
         let (name, own_id) = (request.sandbox_id.clone(), request.exec_id.clone());
         let exec = from_wire::exec_id(&own_id)?;
         let spec = from_wire::exec_spec(request)?;
         let sandbox = known_name(&name)?.to_owned();
         let entry = about(&sandboxes, &who, Action::ExecStart, &sandbox).await;
+        // Before it counts as a change: those are bounded for all callers together.
+        if let Some(id) = entry.sandbox.as_ref().and_then(|id| id.parse().ok()) {
+            sandboxes.until_steady(&id, deadline).await;
+        }
+        let (when_stopped, deadline) = (WhenStopped::Refuse, Some(deadline));
         let started = async move {
-            let (tenant, when_stopped) = (&who.tenant, WhenStopped::Refuse);
+            let tenant = &who.tenant;
             sandboxes.start_exec_before(tenant, &sandbox, exec, spec, when_stopped, deadline).await
         };
         let started = self.carry_out(started).await?;

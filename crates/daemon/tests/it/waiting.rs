@@ -5,12 +5,12 @@ use std::time::Duration;
 use api::agbox::v1;
 use model::{ids::SandboxId, life::Phase, spec::SandboxSpec};
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     caller::{refused, within},
     exec::Wire,
-    sandboxed::{Sandboxed, create, run, shell, until},
+    sandboxed::{Sandboxed, create, ended, run, shell, until},
     sessions::{post, slow_image},
 };
 
@@ -98,8 +98,13 @@ async fn a_command_over_grpc_waits_for_a_sandbox_that_is_being_created() {
         tokio::task::yield_now().await;
         drop(closed);
     };
-    let ((ended, stdout), ()) = tokio::join!(run(&mut client, request), open);
-    assert_eq!((ended.exit_code, stdout.as_str()), (0, "changed"));
+    let (created, ()) = tokio::join!(client.create_exec(request), open);
+    let life = sandboxed.sandboxes.get(&"default".parse().unwrap(), "slow-box").await.unwrap().life;
+    let created =
+        created.unwrap_or_else(|error| panic!("{error}: {:?}", life.failure)).into_inner();
+    let end = ended(&mut client, "slow-box", "run-1").await;
+    assert_eq!(end.exit_code, 0);
+    assert_eq!(std::fs::read_to_string(created.stdout_log_path).unwrap(), "changed");
 }
 
 #[tokio::test]
@@ -112,6 +117,34 @@ async fn a_command_over_grpc_whose_deadline_passes_while_it_waits_is_never_start
     sandboxed.until(id.as_str(), |life| life.phase == Phase::Active).await;
     let missing = client.get_exec(v1::GetExecRequest { exec_id: "run-1".into() }).await;
     assert_eq!(refused(missing), "NotFound EXEC_NOT_FOUND exec_id=run-1");
+}
+
+#[tokio::test]
+async fn commands_that_wait_for_slow_sandboxes_leave_room_for_the_changes_of_other_callers() {
+    let (sandboxed, closed, _id) = with_slow_sandbox().await;
+    let tenant = "default".parse().unwrap();
+    let image = sandboxed.sandboxes.get(&tenant, "slow-box").await.unwrap().spec.image;
+    let mut waiting = JoinSet::new();
+    // More than the changes that may be under way for all callers together.
+    for number in 0..20 {
+        let name = format!("slow-{number}");
+        let spec = SandboxSpec { image: image.clone(), ..SandboxSpec::default() };
+        let alias = Some(name.parse().unwrap());
+        sandboxed.sandboxes.create(&tenant, alias, spec).await.unwrap();
+        let client = sandboxed.local().await;
+        for _ in 0..60 {
+            let (mut client, request) = (client.clone(), shell(&name, "true", ""));
+            waiting.spawn(async move { client.create_exec(request).await });
+        }
+    }
+    let mut client = sandboxed.local().await;
+    for number in 0..4 {
+        // Each answer comes after calls that were sent before.
+        client.ping(v1::PingRequest {}).await.unwrap();
+        client.create_sandbox(create(&format!("other-{number}"))).await.unwrap();
+    }
+    waiting.abort_all();
+    drop(closed);
 }
 
 #[tokio::test]

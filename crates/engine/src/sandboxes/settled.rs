@@ -1,10 +1,12 @@
 //! Waiting for a sandbox that is on its way.
 
 use model::{
-    ids::Tenant,
+    ids::{SandboxId, Tenant},
     life::{Life, Phase},
     sandbox::{Refusal, Sandbox},
 };
+
+use tokio::time::{Instant, timeout_at};
 
 use super::{SandboxError, Sandboxes, Taken};
 
@@ -44,6 +46,18 @@ impl Sandboxes {
                 (answer, _) => return answer,
             }
         }
+    }
+
+    /// Waits while a sandbox is being created, started or stopped, until `deadline` at most. Nothing that others need is
+    /// held meanwhile.
+    pub async fn until_steady(&self, sandbox: &SandboxId, deadline: Instant) {
+        let life = self.shared.living().get(sandbox).map(|contact| contact.life.clone());
+        let Some(mut life) = life else { return };
+        let is_steady = |life: &Option<Life>| {
+            life.as_ref().is_some_and(|life| has_settled(life) && life.phase != Phase::Stopping)
+        };
+        // What the sandbox is then, the next request tells.
+        let _ = timeout_at(deadline, life.wait_for(is_steady)).await;
     }
 
     async fn settled_elsewhere(&self, sandbox: &Sandbox) -> Result<Sandbox, SandboxError> {
