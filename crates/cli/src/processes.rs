@@ -28,6 +28,7 @@ use daemon::{
 use isolate::{
     cgroup::{Cgroups, TotalLimits},
     disk::DiskSettings,
+    oom::Priority,
     plan::Exit,
     socket::PacketSocket,
     spawner::{
@@ -37,7 +38,7 @@ use isolate::{
     sys,
     volume::ByteCount,
 };
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
 use crate::{locks, output::complain, server::default_data};
@@ -107,6 +108,9 @@ pub(crate) fn start(config: &Config, kind: Kind) -> anyhow::Result<ExitCode> {
         Agbox::Missing { .. } | Agbox::Unwanted => None,
     };
     let pid = start_daemon(config, theirs.into_fd(), agbox, user, kind)?;
+    if is_root {
+        protect_from_memory_shortage(pid)?;
+    }
     if !is_root {
         enter_user_namespace()?;
     }
@@ -300,6 +304,15 @@ fn start_daemon(
     // The daemon's end must be the daemon's alone, or its death would not be seen.
     drop(socket);
     Ok(pid)
+}
+
+/// Has the kernel end sandboxes and executions before this server.
+fn protect_from_memory_shortage(daemon: u32) -> anyhow::Result<()> {
+    let daemon = i32::try_from(daemon).ok().and_then(Pid::from_raw).context("no daemon")?;
+    // A container may not be allowed to: the order among its other processes holds all the same.
+    let _ = Priority::Daemon.set_of(daemon);
+    Priority::Spawner.set_own();
+    Ok(())
 }
 
 /// In the daemon: takes what the spawner handed over, by the numbers that it told.

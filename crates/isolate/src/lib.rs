@@ -30,6 +30,8 @@ pub mod failpoint;
 #[cfg(feature = "spawner")]
 pub mod lockdown;
 #[cfg(feature = "spawner")]
+pub mod oom;
+#[cfg(feature = "spawner")]
 pub mod root;
 #[cfg(feature = "spawner")]
 pub mod seccomp;

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::{
     command::{Server, call, write},
+    keeper::Keeper,
     websocket::WebSocket,
 };
 
@@ -68,6 +69,20 @@ fn the_daemon_and_the_process_for_volumes_have_given_up_what_they_do_not_need() 
         assert!(status.contains("NoNewPrivs:\t1\n"), "{status}");
         assert!(status.contains("Seccomp:\t2\n"), "{status}");
     }
+}
+
+#[test]
+fn when_memory_runs_out_executions_end_before_sandboxes_and_the_server_last() {
+    harness::needs::require_root();
+    let keeper = Keeper::with_demo();
+    let score = |text: &str| text.trim().parse::<i32>().unwrap();
+    let of =
+        |pid: u32| score(&std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap());
+    let code = "cat /proc/self/oom_score_adj";
+    let execution = score(&keeper.ask(&["run", "--language", "shell", "-c", code]).out);
+    let command = score(&keeper.ask(&["exec", "demo", "--", "sh", "-c", code]).out);
+    assert!(execution > command && command > of(keeper.daemon()), "{execution} {command}");
+    assert_eq!((of(keeper.pid()), of(keeper.daemon())), (-1000, -900));
 }
 
 #[test]

@@ -26,6 +26,7 @@ use super::{IdRange, Spawner, make};
 use crate::{
     identity::{map_ids, take_inside_identity},
     init::privileges,
+    oom::Priority,
     plan::{Broken, Identity, Step},
     socket::PacketSocket,
     sys::{
@@ -149,7 +150,9 @@ impl Spawner {
                 sys::process::exit_now(1)
             }
             Fork::Parent { child, pidfd } => {
-                let mapped = map_ids(child, &users(identity));
+                let mapped = Priority::ImageWorker
+                    .set_of(child)
+                    .and_then(|()| map_ids(child, &users(identity)));
                 if let Err(errno) = mapped.and_then(|()| rustix::io::write(&go, b"g").map(drop)) {
                     let _ = pidfd_send_signal(&pidfd, Signal::KILL);
                     return Err(at(errno));

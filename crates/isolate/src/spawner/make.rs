@@ -19,6 +19,7 @@ use super::{Origin, Slot, Spawner, process};
 use crate::{
     cgroup::Group,
     identity,
+    oom::Priority,
     plan::{
         Broken, Disk, Identity, Launch, NamespaceLimits, Plan, Program, Rights, Rlimits, SlotSpec,
         Step,
@@ -130,7 +131,8 @@ pub(super) fn fork_init(
     let map = identity::slot_map(spawner.identity(), parts.id);
     let users = Users { map: &map, creator: spawner.creator(parts.id) };
     let (pid, pidfd) = fork(spawner, &parts.for_init, &parts.for_daemon, users)?;
-    parts.send_plan(spawner, spec).map_err(|errno| {
+    let prepared = Priority::Execution.set_of(pid).and_then(|()| parts.send_plan(spawner, spec));
+    prepared.map_err(|errno| {
         kill(&pidfd);
         Broken::at(Step::Plan)(errno)
     })?;
@@ -157,7 +159,7 @@ pub(super) fn zygote(spawner: &Spawner, program: Program, id: u32) -> Result<Zyg
     pipes.theirs.push(for_zygote.into_fd());
     let map = process::zygote_map(spawner.ids.range());
     let users = Users { map: &map, creator: spawner.creator(id) };
-    let (_pid, pidfd) = fork(spawner, &for_init, &control, users)?;
+    let (pid, pidfd) = fork(spawner, &for_init, &control, users)?;
     let spec = SlotSpec {
         launch: Launch::Zygote { program },
         disk: Disk { bytes: 16 << 20, inodes: 1024 },
@@ -166,7 +168,9 @@ pub(super) fn zygote(spawner: &Spawner, program: Program, id: u32) -> Result<Zyg
     };
     let plan = plan_for(spawner, &spec);
     let fds: Vec<&OwnedFd> = pipes.theirs.iter().collect();
-    send(spawner, &plan, &control, &fds).map_err(|errno| {
+    // Its slots inherit it.
+    let prepared = Priority::Execution.set_of(pid);
+    prepared.and_then(|()| send(spawner, &plan, &control, &fds)).map_err(|errno| {
         kill(&pidfd);
         at(errno)
     })?;

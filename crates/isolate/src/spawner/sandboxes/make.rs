@@ -16,6 +16,7 @@ use crate::{
     cgroup::Lasting,
     failpoint,
     identity::{disk_map, map_ids, sandbox_map},
+    oom::Priority,
     plan::{Broken, Identity, NamespaceLimits, Rights, Rlimits, Step},
     sandbox::{Base, BodySpec, Image, MAX_LAYERS, RootPlan, SandboxAnswer, SandboxPlan},
     socket::PacketSocket,
@@ -150,7 +151,9 @@ impl Spawner {
         failpoint::pass("c.supervisor_spawned");
         let places = made.groups.as_ref().map(|groups| groups.places().clone());
         // Before it is anywhere: whoever lives can be found.
-        let told = Marks::of(pid, places)
+        let told = Priority::Sandbox
+            .set_of(pid)
+            .and_then(|()| Marks::of(pid, places))
             .and_then(|marks| marks.write(&sandboxes.folder, name))
             .inspect(|()| failpoint::pass("c.supervisor_recorded"))
             .and_then(|()| send_places(made.groups.as_ref(), &ours));
