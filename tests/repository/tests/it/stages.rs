@@ -88,10 +88,9 @@ fn every_feature_of_the_list_of_needs_names_the_stage_that_has_it() {
         let feature = row.split(' ').next().unwrap_or_default();
         let stage =
             stages.get(feature).unwrap_or_else(|| panic!("tests/needs explains no {feature}"));
-        assert!(
-            makefile.contains(&format!("scripts/stage {stage} ")),
-            "no stage {stage}: {feature}"
-        );
+        let is_stage = makefile.contains(&format!("scripts/stage {stage} "))
+            || checkout::root().join(format!("tests/{stage}/stage")).exists();
+        assert!(is_stage, "no stage {stage}: {feature}");
     }
 }
 
