@@ -217,6 +217,7 @@ pub struct Executions {
     /// Default: what the machine has for all of them.
     #[serde(with = "units::optional_size")]
     pub max_memory: Option<ByteSize>,
+    pub max_cpu_shares: u32,
     #[serde(with = "units::size")]
     pub max_output: ByteSize,
     pub max_processes: u32,
@@ -305,6 +306,7 @@ impl Default for Executions {
             disconnect_grace: Settings::default().grace,
             max_timeout: policy.max_timeout,
             max_memory: None,
+            max_cpu_shares: policy.max_cpu_shares,
             max_output: policy.max_output,
             max_processes: policy.max_fixed.processes,
             max_disk: policy.max_fixed.disk,
@@ -476,6 +478,7 @@ impl Config {
         LimitPolicy {
             max_timeout: self.executions.max_timeout,
             max_memory: self.executions.max_memory.unwrap_or_else(machine),
+            max_cpu_shares: self.executions.max_cpu_shares,
             max_output: self.executions.max_output,
             max_fixed: FixedLimits {
                 processes: self.executions.max_processes,

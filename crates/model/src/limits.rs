@@ -25,7 +25,7 @@ pub const TABLE: [LimitRow; 7] = [TIME, MEMORY, CPU, OUTPUT, PROCESSES, DISK, IN
 
 const TIME: LimitRow = row("time", "timeout_ms", [1, 30_000, 3_600_000]);
 const MEMORY: LimitRow = row("memory", "memory_mb", [1, 256, 4096]);
-const CPU: LimitRow = row("cpu", "cpu_shares", [2, 512, 262_144]);
+const CPU: LimitRow = row("cpu", "cpu_shares", [2, 512, 1024]);
 const OUTPUT: LimitRow = row("output", "max_output_bytes", [1, 1 << 20, 64 << 20]);
 const PROCESSES: LimitRow = row("processes", "processes", [1, 256, 4096]);
 const DISK: LimitRow = row("disk", "disk_mb", [1, 64, 1024]);
@@ -100,6 +100,7 @@ pub struct AskedLimits {
 pub struct LimitPolicy {
     pub max_timeout: Duration,
     pub max_memory: ByteSize,
+    pub max_cpu_shares: u32,
     pub max_output: ByteSize,
     /// The most of each.
     pub max_fixed: FixedLimits,
@@ -111,6 +112,7 @@ impl Default for LimitPolicy {
         Self {
             max_timeout: Duration::from_millis(TIME.max),
             max_memory: ByteSize::mib(MEMORY.max),
+            max_cpu_shares: to_u32(CPU.max),
             max_output: ByteSize::bytes(OUTPUT.max),
             max_fixed: FixedLimits {
                 processes: to_u32(PROCESSES.max),
@@ -153,7 +155,7 @@ impl LimitPolicy {
         [
             LimitRow { max: millis, ..TIME },
             LimitRow { max: mib(self.max_memory), ..MEMORY },
-            CPU,
+            LimitRow { max: self.max_cpu_shares.into(), ..CPU },
             LimitRow { max: self.max_output.as_bytes(), ..OUTPUT },
             LimitRow { default: fixed.processes.into(), max: most.processes.into(), ..PROCESSES },
             LimitRow { default: mib(fixed.disk), max: mib(most.disk), ..DISK },
@@ -319,7 +321,7 @@ mod tests {
             (AskedLimits { memory_mb: 4097, ..ASKED }, "limits.memory_mb must be from 16 to 4096"),
             (
                 AskedLimits { cpu_shares: Some(1), ..ASKED },
-                "limits.cpu_shares must be from 2 to 262144",
+                "limits.cpu_shares must be from 2 to 1024",
             ),
             (
                 AskedLimits { max_output_bytes: Some(0), ..ASKED },
