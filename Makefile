@@ -32,9 +32,10 @@ test: ## set up what is missing and pass every test; prints the seconds of each 
 	done
 	@scripts/stage --table
 
-soak: ## kill the server KILLS times (10000 if not said) while it is used, and judge what its clients saw
+soak: ## kill the server KILLS times (default 10000) while it is used, and reboot under it CYCLES times (default 1000)
 	@scripts/setup test
 	@KILLS=$${KILLS:-10000} tests/kills/stage
+	@RINGFENCE_REBOOT_CYCLES=$${CYCLES:-1000} cargo nextest run --locked --profile soak -p cli files_survive_any_number
 
 fuzz: ## feed the parsers of what strangers send with made-up bytes, each for SECONDS_EACH (60 if not said; FUZZ=NAME for one)
 	@scripts/setup test
