@@ -1,5 +1,7 @@
 //! Executions: submitted by a client, queued, run in a slot, told as a stream of events.
 
+use std::sync::Arc;
+
 use model::{
     admission::Overloaded,
     execution::{Execution, Outcome, StopReason, Stream},
@@ -76,8 +78,9 @@ impl Client {
         let engine = self.engine.clone();
         // Before it is anybody's turn: pools are to see the whole line.
         let in_line = engine.inner.slots.line_up(self.queued_as.tenant(), &execution);
+        let tenant = Arc::clone(self.queued_as.tenant());
         self.engine.inner.tasks.start("execution", async move {
-            let waiting = Waiting { place, in_line };
+            let waiting = Waiting { tenant, place, in_line };
             run::execution(&engine, execution, waiting, events_in, Stop::new(stop)).await;
         });
         Ok(Submitted { events, canceller: Canceller { reason } })

@@ -4,6 +4,7 @@ mod output;
 
 use std::{
     os::fd::OwnedFd,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -57,6 +58,7 @@ impl Stop {
 /// What an execution has while it waits for its turn and then for a slot.
 #[derive(Debug)]
 pub(crate) struct Waiting {
+    pub(crate) tenant: Arc<str>,
     pub(crate) place: Place,
     pub(crate) in_line: Option<InLine>,
 }
@@ -65,12 +67,12 @@ pub(crate) struct Waiting {
 pub(crate) async fn execution(
     engine: &Engine,
     execution: Execution,
-    Waiting { mut place, in_line }: Waiting,
+    Waiting { tenant, mut place, in_line }: Waiting,
     events: mpsc::Sender<Event>,
     mut stop: Stop,
 ) {
     let slot = tokio::select! {
-        slot = slot_in_turn(engine, &execution, &mut place, in_line.as_ref()) => slot,
+        slot = slot_in_turn(engine, &tenant, &execution, &mut place, in_line.as_ref()) => slot,
         reason = stop.reason(&events) => {
             let pool = in_line.map(InLine::leave);
             drop(place);
@@ -109,13 +111,14 @@ async fn send(events: &mpsc::Sender<Event>, event: Event) {
 
 async fn slot_in_turn(
     engine: &Engine,
+    tenant: &str,
     execution: &Execution,
     place: &mut Place,
     in_line: Option<&InLine>,
 ) -> Result<Slot, EngineError> {
     place.turn().await;
     let language = engine.language(&execution.language).ok_or(EngineError::UnknownLanguage)?;
-    engine.inner.slots.obtain(language, execution, in_line).await
+    engine.inner.slots.obtain(tenant, language, execution, in_line).await
 }
 
 fn never_started(reason: StopReason) -> Outcome {

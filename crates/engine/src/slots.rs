@@ -104,16 +104,16 @@ impl Slots {
     /// Returns a slot for this execution that is ready to be let go.
     pub(crate) async fn obtain(
         &self,
+        tenant: &str,
         language: &Language,
         execution: &Execution,
         in_line: Option<&InLine>,
     ) -> Result<Slot, EngineError> {
-        match in_line {
-            Some(in_line) => in_line.pool().take(&execution.limits).await,
-            None => {
-                make(&self.spawner, slot_spec(language.launch_anew(), execution.limits.fixed)).await
-            }
+        if let Some(in_line) = in_line {
+            return in_line.pool().take(&execution.limits).await;
         }
+        let spec = slot_spec(language.launch_anew(), tenant, execution.limits.fixed);
+        make(&self.spawner, spec).await
     }
 
     /// Returns what the pools of every language have right now, of all tenants together.

@@ -110,9 +110,7 @@ impl Cgroups {
         for tree in &self.trees {
             let parent = tree.parent.try_clone().map_err(|_no_descriptor| Errno::MFILE)?;
             let dir = make_dir(&parent, name)?;
-            if tree.role == Role::V2 {
-                write_at(&dir, "cgroup.subtree_control", "+memory +pids +cpu")?;
-            }
+            hand_controllers_down(&dir, &tree.role)?;
             let above = tree.path.rsplit_once('/').map_or("", |(above, _)| above);
             trees.push(Tree {
                 path: format!("{above}/{name}"),
@@ -218,26 +216,43 @@ pub fn is_of_the_dead(name: &str) -> bool {
     pid.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
 }
 
+/// Lets the groups in this one have limits. v1 needs no word for that.
+fn hand_controllers_down(dir: &OwnedFd, role: &Role) -> Result<(), Errno> {
+    match role {
+        Role::V2 => write_at(dir, "cgroup.subtree_control", "+memory +pids +cpu"),
+        Role::V1(_) | Role::V2Beside => Ok(()),
+    }
+}
+
 /// Removes what servers left behind that were killed.
 fn clear(parent: &OwnedFd) {
     for name in folders(parent) {
         if name.to_str().is_ok_and(is_of_the_dead)
             && let Ok(dead) = rustix::fs::openat(parent, &*name, DIRECTORY, Mode::empty())
         {
-            for slot in folders(&dead) {
-                // One with a process in it stays, and its limits with it.
-                if unlinkat(&dead, &*slot, AtFlags::REMOVEDIR).is_err() {
-                    let_die(&dead, &slot);
+            for tenant in folders(&dead) {
+                if let Ok(slots) = rustix::fs::openat(&dead, &*tenant, DIRECTORY, Mode::empty()) {
+                    clear_slots(&slots);
                 }
+                let _ = unlinkat(&dead, &*tenant, AtFlags::REMOVEDIR);
             }
             let _ = unlinkat(parent, &*name, AtFlags::REMOVEDIR);
         }
     }
 }
 
+fn clear_slots(tenant: &OwnedFd) {
+    for slot in folders(tenant) {
+        // One with a process in it stays, and its limits with it.
+        if unlinkat(tenant, &*slot, AtFlags::REMOVEDIR).is_err() {
+            let_die(tenant, &slot);
+        }
+    }
+}
+
 /// Thaws a slot: on v1 what is frozen stays for ever, killed or not.
-fn let_die(server: &OwnedFd, slot: &CStr) {
-    if let Ok(dir) = rustix::fs::openat(server, slot, DIRECTORY, Mode::empty()) {
+fn let_die(tenant: &OwnedFd, slot: &CStr) {
+    if let Ok(dir) = rustix::fs::openat(tenant, slot, DIRECTORY, Mode::empty()) {
         // Only the directories of the v1 freezer have the file.
         let _ = write_at(&dir, "freezer.state", "THAWED");
     }
@@ -293,7 +308,7 @@ mod tests {
     #[test]
     fn what_a_dead_server_left_frozen_is_thawed() {
         let parent = tempfile::tempdir().unwrap();
-        let slot = parent.path().join(DEAD).join("s1");
+        let slot = parent.path().join(DEAD).join("t1/s1");
         std::fs::create_dir_all(&slot).unwrap();
         std::fs::write(slot.join("freezer.state"), "FROZEN").unwrap();
         clear(&open_dir(CWD, parent.path().to_str().unwrap()).unwrap());

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotSpec {
     pub launch: Launch,
+    /// A number for the tenant, whose slots are in one cgroup: tenants get equal shares of the processors,
+    /// however many slots each has.
+    pub tenant: u64,
     pub disk: Disk,
     pub max_processes: u32,
     pub max_open_files: u32,

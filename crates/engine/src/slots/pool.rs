@@ -230,7 +230,7 @@ impl Pool {
                 None => None,
             };
             let launch = launch_warm(&self.language, zygote, self.is_waited_for());
-            make(&self.spawner, slot_spec(launch, self.limits)).await
+            make(&self.spawner, slot_spec(launch, &self.tenant, self.limits)).await
         };
         match warm.await {
             Err(error) if self.is_waited_for() => {
@@ -240,7 +240,7 @@ impl Pool {
                     "no slot could be made ahead; making one anew"
                 );
                 let launch = self.language.launch_anew();
-                let made = make(&self.spawner, slot_spec(launch, self.limits)).await;
+                let made = make(&self.spawner, slot_spec(launch, &self.tenant, self.limits)).await;
                 made.inspect(|_| self.state().made_anew += 1)
             }
             made => made,

@@ -1,6 +1,7 @@
 //! Two executions at once: neither sees, signals, starves or reads the other.
 
 use model::execution::{Execution, Status};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::node::{Node, python, see, submit};
 
@@ -97,4 +98,27 @@ async fn the_processor_is_shared_by_weight() {
     if !node.engine.posture().has_soft_limits() {
         assert!(ratio > 3.0, "{ratio}");
     }
+}
+
+#[tokio::test]
+async fn tenants_share_the_processor_equally_however_many_executions_each_has() {
+    let node = Node::start().await;
+    harness::needs::require("cgroups", !node.engine.posture().has_soft_limits());
+    // All count at the same time on the same processor, once all have started.
+    let begin = clock_gettime(ClockId::Realtime).tv_sec + 6;
+    let code = format!(
+        "import os, time\nos.sched_setaffinity(0, {{0}})\ntime.sleep({begin} - time.time())\nn = 0\n\
+         while time.time() < {begin} + 1.5: n += 1\nprint(n)"
+    );
+    let (hog, other) = (node.engine.client("hog"), node.engine.client("other"));
+    let hogs: Vec<_> = (0..6).map(|_| submit(&hog, python(&code))).collect();
+    let other = see(submit(&other, python(&code))).await;
+    let count = |text: &str| text.trim().parse::<f64>().unwrap();
+    let mut most = 0.0_f64;
+    for hog in hogs {
+        most = most.max(count(see(hog).await.out()));
+    }
+    // 6 to 1 with equal shares of tenants, 1 to 1 with equal shares of executions.
+    let ratio = count(other.out()) / most;
+    assert!(ratio > 2.0, "{ratio}");
 }

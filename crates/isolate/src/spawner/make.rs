@@ -61,7 +61,7 @@ impl Parts {
     ) -> Result<Self, Broken> {
         let id = spawner.ids.take().ok_or(Broken { step: Step::Fork, errno: libc::EAGAIN })?;
         let group = match &spawner.cgroups {
-            Some(cgroups) => cgroups.make(&format!("s{number}"), spec.max_processes).map(Some),
+            Some(cgroups) => cgroups.make_for(spec.tenant, number, spec.max_processes).map(Some),
             None => Ok(None),
         };
         let group = group.map_err(|errno| {
@@ -162,6 +162,7 @@ pub(super) fn zygote(spawner: &Spawner, program: Program, id: u32) -> Result<Zyg
     let (pid, pidfd) = fork(spawner, &for_init, &control, users)?;
     let spec = SlotSpec {
         launch: Launch::Zygote { program },
+        tenant: 0,
         disk: Disk { bytes: 16 << 20, inodes: 1024 },
         max_processes: u32::MAX,
         max_open_files: 1024,

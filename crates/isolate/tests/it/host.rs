@@ -162,7 +162,7 @@ impl Host {
         let launch = Launch::Exec { program, code_path: "/workspace/main".into() };
         let disk = Disk { bytes: 64 << 20, inodes: 16 * 1024 };
         let max_processes = run.max_processes;
-        let spec = SlotSpec { launch, disk, max_processes, max_open_files: 256 };
+        let spec = SlotSpec { launch, tenant: 1, disk, max_processes, max_open_files: 256 };
         self.order(&Order::Make { slot, spec });
         match self.notice() {
             (Notice::Made { slot: made, cgroup }, fds) if made == slot => {
