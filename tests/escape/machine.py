@@ -25,7 +25,7 @@ for path in ("/proc/stat", "/proc/meminfo", "/proc/loadavg"):
     @probe("X30", f"{path} shows what the machine is doing")
     def _(path=path):
         before = read(path)
-        # Whoever counts sees this.
+        # Counters of the whole machine would move.
         sum(number * number for number in range(1 << 20))
         memory = bytearray(1 << 24)
         if read(path) != before:

@@ -73,8 +73,8 @@ impl Shared {
         }
     }
 
-    /// Returns the sandbox of this tenant that has this id, if it has a task here: then nobody knows
-    /// better what may be asked of it.
+    /// Returns the sandbox of this tenant that has this id, if its task runs here: the task then knows the
+    /// latest state, and the store need not be asked.
     pub(super) fn served(&self, tenant: &Tenant, name: &str) -> Option<SandboxId> {
         let id: SandboxId = name.parse().ok()?;
         let is_his = self.living().get(&id).is_some_and(|contact| contact.tenant == *tenant);
@@ -111,8 +111,8 @@ impl Shared {
         living.get(sandbox).is_some_and(|contact| contact.asks.try_send(ask).is_ok())
     }
 
-    /// Waits until there is room, which somebody else may take first. Of a sandbox without a task there
-    /// never is.
+    /// Waits until the inbox of the sandbox has room, which another request may take first. Never returns for a
+    /// sandbox without a task.
     pub(super) async fn room(&self, sandbox: &SandboxId) {
         let task = self.living().get(sandbox).map(|contact| contact.asks.clone());
         let has_room = match &task {

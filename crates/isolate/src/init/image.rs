@@ -197,7 +197,7 @@ fn give_to_user(root: &OwnedFd, path: &str) -> Result<(), Errno> {
     chownat(&folder, "", Some(user), Some(group), AtFlags::EMPTY_PATH)
 }
 
-/// Opens a folder to which no link leads; nothing if there is none.
+/// Opens a folder without following links. Returns `None` if it is missing.
 fn real_folder(below: &OwnedFd, path: &str) -> Result<Option<OwnedFd>, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
