@@ -102,7 +102,10 @@ fn f25_what_cannot_be_removed_is_set_aside_and_goes_when_it_can() {
     assert_eq!(ground.shell("other", "sleep 2; echo here").out, "here\n");
     assert_eq!(ground.state("held"), "DELETING");
     let again = ground.ask(&["create", "--image", "host", "--name", "held"]);
-    assert!(again.code != Some(0) && again.err.contains("another sandbox has this name"), "{again:?}");
+    assert!(
+        again.code != Some(0) && again.err.contains("another sandbox has this name"),
+        "{again:?}"
+    );
     let log = ground.log();
     assert_eq!(log.matches("set aside").count(), 1, "{log}");
 
