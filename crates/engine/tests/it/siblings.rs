@@ -15,7 +15,8 @@ for folder in ('/tmp', '/dev/shm', '/workspace', '/home/agbox'):
     open(f'{folder}/{token}', 'w').write(token)
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
-print(libc.shmget(0x52460002, 4096, 0o1666) >= 0, flush=True)
+# Where limits are soft there is no such memory.
+print(libc.shmget(0x52460002, 4096, 0o1666) >= 0 or ctypes.get_errno() == 38, flush=True)
 sys.stdin.read()
 time.sleep(float(os.environ['STAY']))
 print('undisturbed')

@@ -86,6 +86,7 @@ async fn a_sandbox_is_made_of_an_image_from_a_real_registry() {
 /// The image's own files stay root's; links are not followed, and what root inside decides later stays.
 #[tokio::test]
 async fn the_default_user_owns_a_workspace_and_home_that_the_image_gives_to_root() {
+    harness::needs::require_root();
     let busybox = std::fs::read("/bin/busybox").unwrap();
     let built = build(&[vec![
         directory("bin"),
