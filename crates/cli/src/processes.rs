@@ -29,7 +29,7 @@ use isolate::{
     cgroup::{Cgroups, TotalLimits},
     disk::DiskSettings,
     oom::Priority,
-    plan::Exit,
+    plan::{Exit, Identity},
     socket::PacketSocket,
     spawner::{
         Daemon, Door, IdRange, ImageSettings, SandboxSettings, Settings, Spawner, VolumeSettings,
@@ -111,9 +111,11 @@ pub(crate) fn start(config: &Config, kind: Kind) -> anyhow::Result<ExitCode> {
     if is_root {
         protect_from_memory_shortage(pid)?;
     }
-    if !is_root {
-        enter_user_namespace()?;
-    }
+    let (ids, sandbox_users) = if is_root {
+        (Some(IdRange::DEFAULT), Identity::Apart)
+    } else {
+        (enter_user_namespace()?, Identity::Shared)
+    };
     // A server of somebody's own ends with what it was started for, and keeps nothing.
     let sandboxes = (!is_private).then(|| SandboxSettings {
         folder: config.sandboxes_folder(),
@@ -126,12 +128,12 @@ pub(crate) fn start(config: &Config, kind: Kind) -> anyhow::Result<ExitCode> {
         data: config.data.clone(),
         disks: disk_settings(&config.sandboxes),
     });
-    let ids = is_root.then_some(IdRange::DEFAULT);
     let images = (!is_private).then(|| ImageSettings {
         folder: config.images_folder(),
         arguments: ["ringfence", "serve", "--as-image-worker"].map(str::to_owned).to_vec(),
     });
-    let settings = Settings { scratch: scratch.clone(), ids, sandboxes, volumes, images };
+    let settings =
+        Settings { scratch: scratch.clone(), ids, sandbox_users, sandboxes, volumes, images };
     let exit = Spawner::new(&settings, cgroups)?.run(&ours, Daemon::new(pid))?;
     // It was only a place to mount on.
     let _ = fs::remove_dir(scratch);

@@ -94,7 +94,7 @@ pub(crate) fn result<'a>(
 pub(crate) fn posture(posture: &Posture) -> server::Posture {
     server::Posture {
         kernel: posture.kernel.clone(),
-        users: match posture.identity {
+        users: match posture.slot_identity {
             Identity::Apart => Users::Own,
             Identity::Shared => Users::Shared,
         },

@@ -11,7 +11,10 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Posture {
     pub kernel: String,
+    /// Whose users sandboxes have.
     pub identity: Identity,
+    /// Whose users slots have.
+    pub slot_identity: Identity,
     pub limits: Limits,
     pub system_files: SystemFiles,
 }

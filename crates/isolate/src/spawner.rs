@@ -9,6 +9,7 @@ mod paths;
 mod posture;
 mod process;
 mod sandboxes;
+mod subids;
 mod volumes;
 mod zygote;
 
@@ -62,8 +63,10 @@ pub struct Settings {
     /// An empty directory where the root of slots is put together, in a mount namespace of our
     /// own: on the host it stays empty.
     pub scratch: PathBuf,
-    /// The host users that slots may have. `None`: the one user who runs the server.
+    /// The users that slots may have, as this process knows them. `None`: the one user who runs the server.
     pub ids: Option<IdRange>,
+    /// Whether sandboxes and images have users of their own too, which takes far more of them.
+    pub sandbox_users: Identity,
     /// Without them there are only slots.
     pub sandboxes: Option<SandboxSettings>,
     /// Where the files of sandboxes are. Without it there are none.
@@ -96,6 +99,7 @@ pub struct Spawner {
     cgroups: Option<Cgroups>,
     template: Template,
     ids: Ids,
+    sandbox_users: Identity,
     init: OwnedFd,
     null: OwnedFd,
     user_filter: Vec<u8>,
@@ -174,6 +178,11 @@ impl About {
     }
 }
 
+/// Returns which users slots have with this range.
+fn identity_in(range: Option<IdRange>) -> Identity {
+    if range.is_some() { Identity::Apart } else { Identity::Shared }
+}
+
 /// Returns the init program, for containers that others make.
 pub fn init_program() -> &'static [u8] {
     init_image::INIT
@@ -196,16 +205,18 @@ impl Spawner {
         let sandboxes =
             sandboxes.map(|s| Sandboxes::open(s, cgroups.as_ref().ok(), machine)).transpose()?;
         // As the files of sandboxes on disk, so that they can be shown as root's in each sandbox.
-        let owner = settings.ids.map(|_| IdRange::ON_DISK.first);
+        let is_apart = settings.sandbox_users == Identity::Apart;
+        let owner = is_apart.then_some(IdRange::ON_DISK.first);
         let template = Template::build(&settings.scratch, owner)?;
         template.add_file(ZYGOTE_LIBRARY, init_image::ZYGOTE)?;
-        let posture = posture::of(&cgroups, settings.ids, template.system_files());
+        let posture = posture::of(&cgroups, settings, template.system_files());
         let memory = if posture.has_soft_limits() { Watcher } else { Cgroup };
         Ok(Self {
             posture,
             cgroups: cgroups.ok(),
             template,
             ids: Ids::new(settings.ids),
+            sandbox_users: settings.sandbox_users,
             init: make::sealed_program(init_image::INIT)
                 .map_err(doing("store the init program"))?,
             null: make::open_null().map_err(doing("open /dev/null"))?,
@@ -457,8 +468,14 @@ impl Spawner {
         self.ids.range().map(|_| id)
     }
 
+    /// Returns which users sandboxes and images have.
     fn identity(&self) -> Identity {
-        if self.ids.range().is_some() { Identity::Apart } else { Identity::Shared }
+        self.sandbox_users
+    }
+
+    /// Returns which users slots have.
+    fn slot_identity(&self) -> Identity {
+        identity_in(self.ids.range())
     }
 
     fn post(&mut self, notice: &Notice, fds: Vec<OwnedFd>) {

@@ -21,6 +21,7 @@ use std::{
 
 use isolate::{
     cgroup::{CgroupError, Cgroups, TotalLimits},
+    plan::Identity,
     sandbox::{SandboxAnswer, SandboxOrder},
     socket::PacketSocket,
     spawner::{
@@ -134,9 +135,11 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
         let fail = |errno| SpawnerError::System { doing: "limit all slots together", errno };
         cgroups.limit_total(TotalLimits::with_memory(memory)).map_err(fail)?;
     }
-    if !is_root {
-        enter_user_namespace()?;
-    }
+    let (ids, sandbox_users) = if is_root {
+        (Some(IdRange::DEFAULT), Identity::Apart)
+    } else {
+        (enter_user_namespace()?, Identity::Shared)
+    };
     let sandboxes = std::env::var_os(SANDBOXES).map(PathBuf::from).map(|folder| SandboxSettings {
         layers: folder.with_file_name("images").join("layers"),
         folder,
@@ -148,7 +151,6 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
         let data = sandboxes.folder.parent()?.to_owned();
         Some(VolumeSettings { data, disks: disks::spawner_settings() })
     });
-    let ids = is_root.then_some(IdRange::DEFAULT);
     let images = std::env::var_os(IMAGES).map(|folder| ImageSettings {
         folder: folder.into(),
         arguments: vec![
@@ -156,7 +158,8 @@ fn be_spawner(scratch: &Path) -> Result<(), SpawnerError> {
             std::env::var(IMAGE_ROLE).unwrap_or(IMAGE_WORKER.to_owned()),
         ],
     });
-    let settings = Settings { scratch: scratch.to_owned(), ids, sandboxes, volumes, images };
+    let scratch = scratch.to_owned();
+    let settings = Settings { scratch, ids, sandbox_users, sandboxes, volumes, images };
     let number = std::env::var(SOCKET).ok().and_then(|number| number.parse().ok());
     let socket = sys::process::inherited(number.unwrap_or(-1))
         .map_err(|errno| SpawnerError::System { doing: "find the socket", errno })?;

@@ -130,16 +130,26 @@ fn limit_range(field: &str, range: &Value) -> String {
 }
 
 fn users(posture: &Value) -> Finding {
-    if posture["identity"] == "Apart" {
-        let detail = "every slot has users of its own on the host".into();
-        return Finding { state: State::Ok, name: "users", detail, fix: None };
+    let name = "users";
+    let is_apart = |field: &str| posture[field] == "Apart";
+    if is_apart("identity") {
+        let detail = "every slot and sandbox has users of its own on the host".into();
+        return Finding { state: State::Ok, name, detail, fix: None };
     }
-    Finding {
-        state: State::Weak,
-        name: "users",
-        detail: "all slots share this user on the host".into(),
-        fix: Some("run the server as root"),
-    }
+    let (detail, fix) = if is_apart("slot_identity") {
+        (
+            "every slot has users of its own on the host, from /etc/subuid; sandboxes share this user",
+            "run the server as root",
+        )
+    } else {
+        (
+            "all slots and sandboxes share this user on the host: no range in /etc/subuid and \
+             /etc/subgid can be used",
+            "run the server as root; or, for slots, install uidmap and grant a range: \
+             usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER",
+        )
+    };
+    Finding { state: State::Weak, name, detail: detail.into(), fix: Some(fix) }
 }
 
 fn system_files(posture: &Value) -> Finding {
@@ -242,6 +252,7 @@ mod tests {
             "posture": {
                 "kernel": "6.1.0",
                 "identity": "Shared",
+                "slot_identity": "Shared",
                 "limits": { "Soft": { "why": "no cgroup" } },
                 "system_files": "Shared",
             },

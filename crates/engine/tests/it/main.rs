@@ -62,3 +62,4 @@ mod snippets;
 mod stock;
 #[cfg(test)]
 mod tenants;
+mod user_ranges;

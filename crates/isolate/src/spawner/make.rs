@@ -69,7 +69,7 @@ impl Parts {
             Broken::at(Step::Cgroup)(errno)
         })?;
         let files = group.as_ref().map_or(Ok(Vec::new()), Group::files);
-        let pipes = Pipes::new().and_then(|pipes| match spawner.identity() {
+        let pipes = Pipes::new().and_then(|pipes| match spawner.slot_identity() {
             Identity::Apart => pipes.belonging_to(id + 1),
             Identity::Shared => Ok(pipes),
         });
@@ -128,8 +128,9 @@ pub(super) fn fork_init(
     parts: &Parts,
     spec: &SlotSpec,
 ) -> Result<(Pid, OwnedFd), Broken> {
-    let map = identity::slot_map(spawner.identity(), parts.id);
-    let users = Users { map: &map, creator: spawner.creator(parts.id) };
+    let identity = spawner.slot_identity();
+    let map = identity::slot_map(identity, parts.id);
+    let users = Users { map: &map, identity, creator: spawner.creator(parts.id) };
     let (pid, pidfd) = fork(spawner, &parts.for_init, &parts.for_daemon, users)?;
     let prepared = Priority::Execution.set_of(pid).and_then(|()| parts.send_plan(spawner, spec));
     prepared.map_err(|errno| {
@@ -158,7 +159,8 @@ pub(super) fn zygote(spawner: &Spawner, program: Program, id: u32) -> Result<Zyg
     pipes.theirs.pop();
     pipes.theirs.push(for_zygote.into_fd());
     let map = process::zygote_map(spawner.ids.range());
-    let users = Users { map: &map, creator: spawner.creator(id) };
+    let identity = spawner.slot_identity();
+    let users = Users { map: &map, identity, creator: spawner.creator(id) };
     let (pid, pidfd) = fork(spawner, &for_init, &control, users)?;
     let spec = SlotSpec {
         launch: Launch::Zygote { program },
@@ -182,6 +184,7 @@ pub(super) fn zygote(spawner: &Spawner, program: Program, id: u32) -> Result<Zyg
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Users<'a> {
     pub(super) map: &'a str,
+    pub(super) identity: Identity,
     /// The user of the host that creates it. None: this process's own.
     pub(super) creator: Option<u32>,
 }
@@ -206,7 +209,7 @@ pub(super) fn fork(
         Fork::Child => {
             // Else it would never see that nobody is at the other end any more.
             sys::process::let_go(other.as_fd());
-            become_init(spawner, ours, spawner.identity())
+            become_init(spawner, ours, users.identity)
         }
     }
 }
@@ -258,7 +261,7 @@ fn kill(pidfd: &OwnedFd) {
 pub(super) fn rights(spawner: &Spawner, spec: &SlotSpec) -> Rights {
     let limits =
         Rlimits { open_files: spec.max_open_files.into(), processes: spec.max_processes.into() };
-    Rights { limits, identity: spawner.identity(), filter: spawner.user_filter.clone() }
+    Rights { limits, identity: spawner.slot_identity(), filter: spawner.user_filter.clone() }
 }
 
 fn plan_for(spawner: &Spawner, spec: &SlotSpec) -> Plan {

@@ -7,7 +7,10 @@ use rustix::{
     process::{Pid, Signal, WaitStatus, kill_process},
 };
 
-use super::{IdRange, SpawnerError};
+use super::{
+    IdRange, SpawnerError,
+    subids::{Granted, Mapper},
+};
 use crate::{
     identity::slot_map,
     init::exit_of,
@@ -48,17 +51,32 @@ impl Daemon {
     }
 }
 
-/// Becomes root of an own user namespace, in which an ordinary user may make all the others.
-pub fn enter_user_namespace() -> Result<(), SpawnerError> {
+/// Becomes root of an own user namespace, in which an ordinary user may make all the others. Returns the users
+/// that slots can have in it, where the system grants some to this user.
+pub fn enter_user_namespace() -> Result<Option<IdRange>, SpawnerError> {
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
     let fail = |errno| SpawnerError::System { doing: "make a user namespace", errno };
+    let granted = Granted::find(user.as_raw(), group.as_raw());
+    let mapper = granted.and_then(|granted| Mapper::start(granted).ok());
     sys::process::unshare_user().map_err(fail)?;
+    if mapper.is_some_and(Mapper::map) {
+        return Ok(granted.map(|granted| granted.inside()));
+    }
     let write = |file: &str, text: String| {
         fs::write(format!("/proc/self/{file}"), text).map_err(|error| fail(errno_of(&error)))
     };
-    write("setgroups", "deny".to_owned())?;
-    write("uid_map", format!("0 {} 1\n", user.as_raw()))?;
-    write("gid_map", format!("0 {} 1\n", group.as_raw()))
+    let is_mapped = |file: &str| {
+        fs::read_to_string(format!("/proc/self/{file}")).is_ok_and(|map| !map.trim().is_empty())
+    };
+    // One of them may be mapped already, if only the other could not be.
+    if !is_mapped("uid_map") {
+        write("uid_map", format!("0 {} 1\n", user.as_raw()))?;
+    }
+    if !is_mapped("gid_map") {
+        write("setgroups", "deny".to_owned())?;
+        write("gid_map", format!("0 {} 1\n", group.as_raw()))?;
+    }
+    Ok(None)
 }
 
 /// A zygote has the users of every slot inside its own namespace.

@@ -87,7 +87,7 @@ impl Zygote {
         parts.send_plan(spawner, spec)?;
         let procs = parts.group.as_ref().map_or(Ok(Vec::new()), Group::procs)?;
         let birth = Birth {
-            map: process::forked_map(spawner.identity(), parts.id, spawner.ids.range()),
+            map: process::forked_map(spawner.slot_identity(), parts.id, spawner.ids.range()),
             creator: spawner.ids.range().map(|range| parts.id - range.first),
             rights: make::rights(spawner, spec),
             hurried: matches!(spec.launch, Launch::Fork { hurried: true, .. }),

@@ -141,7 +141,10 @@ impl Spawner {
         let (pid, pidfd) = match beside {
             None => {
                 let map = sandbox_map(self.identity(), made.block.unwrap_or_default());
-                make::fork(self, &theirs, &ours, make::Users { map: &map, creator: made.block })?
+                {
+                    let (identity, creator) = (self.identity(), made.block);
+                    make::fork(self, &theirs, &ours, make::Users { map: &map, identity, creator })?
+                }
             }
             Some(body) => {
                 let body = sandboxes.living.get(body).ok_or_else(|| at(Errno::SRCH))?;
