@@ -178,11 +178,6 @@ impl About {
     }
 }
 
-/// Returns which users slots have with this range.
-fn identity_in(range: Option<IdRange>) -> Identity {
-    if range.is_some() { Identity::Apart } else { Identity::Shared }
-}
-
 /// Returns the init program, for containers that others make.
 pub fn init_program() -> &'static [u8] {
     init_image::INIT
@@ -475,7 +470,7 @@ impl Spawner {
 
     /// Returns which users slots have.
     fn slot_identity(&self) -> Identity {
-        identity_in(self.ids.range())
+        ids::identity_in(self.ids.range())
     }
 
     fn post(&mut self, notice: &Notice, fds: Vec<OwnedFd>) {

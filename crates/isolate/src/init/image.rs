@@ -179,9 +179,15 @@ pub(super) fn furnish(
             Some(written) => real_folder(written, &path)?.is_some(),
             None => false,
         };
-        folder(root, parent, name, 0o755)?;
-        if identity == Identity::Apart && !is_changed {
-            give_to_user(root, &path)?;
+        let is_new = folder(root, parent, name, 0o755)?;
+        match identity {
+            Identity::Shared => {}
+            // What is new is where the image's own links lead.
+            Identity::Apart if is_new => {
+                give(&inside(root, parent)?, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            Identity::Apart if is_changed => {}
+            Identity::Apart => give_to_user(root, &path)?,
         }
     }
     Ok(())
@@ -193,8 +199,13 @@ fn give_to_user(root: &OwnedFd, path: &str) -> Result<(), Errno> {
     if fstat(&folder)?.st_uid != 0 {
         return Ok(());
     }
+    give(&folder, "", AtFlags::EMPTY_PATH)
+}
+
+/// Gives what is at this name to the default user.
+fn give(folder: &OwnedFd, name: &str, flags: AtFlags) -> Result<(), Errno> {
     let (user, group) = (Uid::from_raw(INSIDE_USER), Gid::from_raw(INSIDE_USER));
-    chownat(&folder, "", Some(user), Some(group), AtFlags::EMPTY_PATH)
+    chownat(folder, name, Some(user), Some(group), flags)
 }
 
 /// Opens a folder without following links. Returns `None` if it is missing.
@@ -208,16 +219,17 @@ fn real_folder(below: &OwnedFd, path: &str) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
-/// Makes a folder, unless the image has something of that name.
-fn folder(root: &OwnedFd, parent: &str, name: &str, mode: u32) -> Result<(), Errno> {
+/// Makes a folder, unless the image has something of that name. Returns whether it is new.
+fn folder(root: &OwnedFd, parent: &str, name: &str, mode: u32) -> Result<bool, Errno> {
     let parent = inside(root, parent)?;
     match mkdirat(&parent, name, Mode::from_raw_mode(mode)) {
-        Err(Errno::EXIST) => return Ok(()),
+        Err(Errno::EXIST) => return Ok(false),
         other => other?,
     }
     // mkdir is subject to the umask; chmod is not.
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fchmod(openat(&parent, name, flags, Mode::empty())?, Mode::from_raw_mode(mode))
+    fchmod(openat(&parent, name, flags, Mode::empty())?, Mode::from_raw_mode(mode))?;
+    Ok(true)
 }
 
 /// Opens a folder of the image. Its links lead where they will lead when it is the root.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::identity::SANDBOX_USERS;
+use crate::{identity::SANDBOX_USERS, plan::Identity};
 
 /// A range of user and group ids that belong to this server alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,11 @@ impl IdRange {
 
     /// The user that the daemon has, if none was made for it.
     pub const DAEMON: u32 = 0x7000_0000;
+}
+
+/// Returns which users slots have with this range.
+pub(super) fn identity_in(range: Option<IdRange>) -> Identity {
+    if range.is_some() { Identity::Apart } else { Identity::Shared }
 }
 
 /// The users of sandboxes, in blocks. A sandbox and its companions share one: it is free when the

@@ -1,6 +1,6 @@
 //! What this spawner makes slots of.
 
-use super::{Settings, identity_in};
+use super::{Settings, ids::identity_in};
 use crate::{
     cgroup::{CgroupError, Cgroups},
     posture::{Limits, Posture, SystemFiles},
