@@ -4,6 +4,8 @@
 //! has created the namespace, and stops at that user's limit. Every namespace is therefore created by a user of its own:
 //! if root created them all, one tenant could use up what root and every other tenant may have.
 
+#[cfg(feature = "spawner")]
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::{
     fs::{CWD, Gid, Mode, OFlags, Uid, openat},
     io::Errno,
@@ -68,11 +70,23 @@ pub(crate) fn map_users_and_groups(pid: Pid, users: &str, groups: &str) -> Resul
 #[cfg(feature = "spawner")]
 pub(crate) fn fork_as_creator(creator: Option<u32>, namespaces: u64) -> Result<Fork, Errno> {
     become_creator(creator)?;
+    be_inspectable(creator)?;
     match process::fork(namespaces) {
         // It has no user yet that could be named.
         Ok(Fork::Child) => Ok(Fork::Child),
-        other => become_root_again(creator).and(other),
+        other => {
+            become_root_again(creator)?;
+            be_inspectable(creator)?;
+            other
+        }
     }
+}
+
+/// Makes up for a change of users, which has the kernel hide this process and its children from all but real root. In a
+/// user namespace, nothing could map the users of the child.
+#[cfg(feature = "spawner")]
+fn be_inspectable(creator: Option<u32>) -> Result<(), Errno> {
+    creator.map_or(Ok(()), |_| set_dumpable_behavior(DumpableBehavior::Dumpable))
 }
 
 /// Makes this user the effective one, by which the kernel knows the creator of a user namespace. Capabilities stay:
