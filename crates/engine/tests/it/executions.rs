@@ -14,9 +14,9 @@ use crate::node::{Node, python, see, shell, submit};
 #[tokio::test]
 async fn output_and_exit_code_come_back() {
     let node = Node::start().await;
-    let seen = node
-        .run(python("import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.exit(3)"))
-        .await;
+    // It works for several ticks of the kernel: the time of a shorter one may not be counted yet when it ends.
+    let code = "import sys\nprint('out')\nprint('err', file=sys.stderr)\nsum(range(3_000_000))\nsys.exit(3)";
+    let seen = node.run(python(code)).await;
     assert_eq!((seen.started, seen.out(), seen.err()), (true, "out\n", "err\n"));
     assert_eq!((seen.outcome.status, seen.outcome.exit), (Status::Failed, Some(Exit::Code(3))));
     assert_eq!((seen.outcome.output_bytes, seen.outcome.truncated), (8, false));
