@@ -365,22 +365,28 @@ fn user_number(passwd: &str, name: &str) -> Option<u32> {
     })
 }
 
-/// Makes the data directory if it is missing, and refuses one that other users of the machine can look into: it holds
-/// keys and the output of every command.
+/// Makes the data directory if it is missing, for its owner alone. Refuses one with content that other users of the
+/// machine can look into: it holds keys and the output of every command.
 fn make_data_directory(data: &Path) -> anyhow::Result<()> {
     let shown = data.display();
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(data)
-        .with_context(|| format!("cannot make the data directory {shown}"))?;
+    let failed = || format!("cannot make the data directory {shown}");
+    // The daemon has another user, who has to get through to it.
+    if let Some(parent) = data.parent() {
+        fs::create_dir_all(parent).with_context(failed)?;
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(data).with_context(failed)?;
     let mode = fs::metadata(data)?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
+    let is_private = mode & 0o700 == mode;
+    if is_private {
+        return Ok(());
+    }
+    if fs::read_dir(data).with_context(failed)?.next().is_some() {
         bail!(
             "other users can look into the data directory {shown} (mode {mode:o}): run chmod 700 {shown}"
         );
     }
-    Ok(())
+    // It is empty, so nothing has been read.
+    fs::set_permissions(data, fs::Permissions::from_mode(0o700)).with_context(failed)
 }
 
 /// Makes the data directory the daemon's own, with what is in it.

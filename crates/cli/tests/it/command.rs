@@ -105,10 +105,8 @@ impl Server {
         Self::start_at("127.0.0.1:0", data_folder(), command, flags)
     }
 
-    /// Starts a server whose data directory is not there yet.
-    pub(crate) fn start_without_directory() -> Self {
-        let data = data_folder();
-        std::fs::remove_dir(data.path()).unwrap();
+    /// Starts a server over this data directory.
+    pub(crate) fn start_in(data: TempDir) -> Self {
         Self::start_at("127.0.0.1:0", data, ringfence(&[]), &[])
     }
 

@@ -1,6 +1,6 @@
 //! `ringfence serve`.
 
-use std::{os::unix::fs::PermissionsExt as _, process::Command};
+use std::{os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
 use isolate::{
     socket::PacketSocket,
@@ -10,7 +10,7 @@ use rustix::net::RecvFlags;
 use serde_json::json;
 
 use crate::{
-    command::{Server, call, write},
+    command::{Server, call, data_folder, write},
     keeper::Keeper,
     websocket::WebSocket,
 };
@@ -49,10 +49,17 @@ fn unsafe_settings_are_refused() {
 
 #[test]
 fn a_data_directory_is_for_its_owner_alone_and_a_wider_one_is_refused() {
-    let (code, data) = Server::start_without_directory().stop();
-    assert_eq!(code, Some(0));
-    let mode = || std::fs::metadata(data.path()).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(), 0o700);
+    let mode_of = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    // One that is missing, and one that is empty.
+    let (missing, empty) = (data_folder(), data_folder());
+    std::fs::remove_dir(missing.path()).unwrap();
+    std::fs::set_permissions(empty.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let [_, data] = [missing, empty].map(|data| {
+        let (code, data) = Server::start_in(data).stop();
+        assert_eq!((code, mode_of(data.path())), (Some(0), 0o700));
+        data
+    });
+    let mode = || mode_of(data.path());
     std::fs::set_permissions(data.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = data.path().to_str().unwrap();
     let said = call(&["serve", "--listen", "127.0.0.1:0", "--data", path]);
