@@ -3,15 +3,12 @@
 pub mod added;
 mod table;
 
-use std::{
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-};
+use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
 use isolate::plan::{Disk, Launch, Program, SlotSpec, WORKSPACE};
 use model::{limits::FixedLimits, units::ByteSize};
 
+use crate::tenant_number::tenant_number;
 use added::{AddError, Added};
 
 /// A language as this machine has it.
@@ -140,18 +137,11 @@ impl Language {
 pub(crate) fn slot_spec(launch: Launch, tenant: &str, limits: FixedLimits) -> SlotSpec {
     SlotSpec {
         launch,
-        tenant: number_of(tenant),
+        tenant: tenant_number(tenant),
         disk: Disk { bytes: limits.disk.as_bytes(), inodes: limits.inodes },
         max_processes: limits.processes,
         max_open_files: MAX_OPEN_FILES,
     }
-}
-
-/// Returns a number for a tenant. Two tenants with the same one would share one share of the processors.
-fn number_of(tenant: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    tenant.hash(&mut hasher);
-    hasher.finish()
 }
 
 fn base_env() -> Vec<String> {

@@ -14,6 +14,7 @@ pub mod sessions;
 mod slots;
 mod spawner;
 pub mod tasks;
+mod tenant_number;
 
 /// What stands between executions and the machine.
 pub mod posture {

@@ -82,7 +82,7 @@ use places::Places;
 pub use places::Terms;
 use provider::Provider;
 use shells::Painters;
-use stock::{Kind, Stock};
+use stock::Stock;
 pub use way::{ConnectError, Connection};
 
 /// What sandboxes on this node have in common.
@@ -210,6 +210,7 @@ impl Sandboxes {
         let (outputs, ends) = Outputs::new();
         let machine = Arc::new(machine);
         let docker = provider::docker(&machine, &settings, &tasks);
+        let stock = Stock::new(settings.prepared);
         let shared = Arc::new(Shared {
             store,
             images,
@@ -219,7 +220,7 @@ impl Sandboxes {
             tasks,
             living,
             is_littered,
-            stock: Stock::new(),
+            stock,
             files: Crews::default(),
             painters: Painters::default(),
             places: Places::default(),
@@ -252,7 +253,7 @@ impl Sandboxes {
 
     /// Returns how many bodies wait for a sandbox.
     pub fn prepared(&self) -> usize {
-        self.shared.stock.count(Kind::Usual) + self.shared.stock.count(Kind::Other)
+        self.shared.stock.count()
     }
 
     /// Returns the sandbox of this tenant that has this alias or id, deleted or not.

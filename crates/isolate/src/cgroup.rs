@@ -8,6 +8,7 @@ mod find;
 mod group;
 pub mod handles;
 mod lasting;
+mod tenant;
 mod total;
 
 pub use group::Group;

@@ -17,7 +17,7 @@ pub enum SandboxOrder {
     Make(Box<BodySpec>),
     /// Starts the process of a supervisor for a sandbox that nobody has asked for yet. It waits for
     /// its `Make`, and ends with the spawner.
-    Prepare { sandbox: String, max_processes: u32 },
+    Prepare { sandbox: String, tenant: u64, max_processes: u32 },
     /// Makes a sandbox that nobody has asked for yet, in all but its being one, where that takes
     /// nothing from others, and else does what `Prepare` does. A `Make` of it has to say just the same.
     PrepareWhole(Box<BodySpec>),
@@ -66,10 +66,15 @@ impl SandboxOrder {
     }
 }
 
+/// How many bodies may wait for their sandboxes, of all tenants together.
+pub const MAX_WAITING: usize = 32;
+
 /// What a sandbox is to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BodySpec {
     pub sandbox: String,
+    /// A number for the tenant, whose sandboxes are in one cgroup.
+    pub tenant: u64,
     pub secret: Secret,
     pub hostname: String,
     pub max_processes: u32,

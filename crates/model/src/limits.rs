@@ -144,7 +144,7 @@ impl LimitPolicy {
     /// Returns the policy of a machine whose operator sets nothing.
     pub fn of_machine(machine: MachineSize) -> Self {
         let least = ByteSize::mib(MEMORY.default);
-        Self { max_memory: machine.memory_for_tenants().max(least), ..Self::default() }
+        Self { max_memory: machine.memory_for_one_tenant().max(least), ..Self::default() }
     }
 
     /// Returns the table as it is on this server.

@@ -117,6 +117,12 @@ impl MachineSize {
         // Even a very small machine gives something: half of it.
         left.max(ByteSize::bytes(self.memory.as_bytes() / 2))
     }
+
+    /// Returns what one tenant may use of that: an eighth is kept for the others.
+    pub fn memory_for_one_tenant(self) -> ByteSize {
+        let all = self.memory_for_tenants().as_bytes();
+        ByteSize::bytes(all - all / 8)
+    }
 }
 
 impl ResourcePolicy {
@@ -126,7 +132,7 @@ impl ResourcePolicy {
             let max = max.max(min);
             Range { min, default: Some(default.clamp(min, max)), max }
         };
-        let memory = machine.memory_for_tenants().as_bytes();
+        let memory = machine.memory_for_one_tenant().as_bytes();
         Self {
             memory: range(LEAST_MEMORY.as_bytes(), ByteSize::mib(2048).as_bytes(), memory),
             millicores: Range {
@@ -210,6 +216,8 @@ mod tests {
         for (machine, tenants) in rows {
             let size = MachineSize { memory: ByteSize::mib(machine), ..MACHINE };
             assert_eq!(size.memory_for_tenants(), ByteSize::mib(tenants), "{machine}");
+            let one = ByteSize::mib(tenants - tenants / 8);
+            assert_eq!(size.memory_for_one_tenant(), one, "{machine}");
         }
         let small = MachineSize { memory: ByteSize::mib(1024), ..MACHINE };
         let small = ResourcePolicy::of_machine(small, ByteSize::mib(16));

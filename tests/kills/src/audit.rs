@@ -172,8 +172,11 @@ fn has(place: &Place, names: &HashMap<String, String>) -> anyhow::Result<Vec<Has
 /// Finds the control groups of this server's sandboxes, by the name that its folder gives them.
 fn groups(place: &Place) -> anyhow::Result<Vec<(String, String)>> {
     let mut found = Vec::new();
-    for base in bases(place)? {
-        for entry in fs::read_dir(&base)?.filter_map(Result::ok) {
+    // Below the base each tenant has a group with those of its sandboxes.
+    let tenants = bases(place)?.into_iter().flat_map(fs::read_dir).flatten();
+    for tenant in tenants.filter_map(Result::ok).filter(|entry| entry.path().is_dir()) {
+        // It goes with the last of its sandboxes.
+        for entry in fs::read_dir(tenant.path()).into_iter().flatten().filter_map(Result::ok) {
             let name = entry.file_name().to_string_lossy().into_owned();
             let waits = place.sandboxes().join(".waiting").join(name.trim_end_matches(".init"));
             // What waits for a sandbox belongs to none.

@@ -155,7 +155,8 @@ impl Sandboxes {
             Record::Alone => Quotas::default(),
         };
         let place = Place::take(shared, tenant, quotas)?;
-        let prepared = shared.provider(&spec).prepared(&spec).and_then(|it| shared.stock.take(it));
+        let prepared =
+            shared.provider(&spec).prepared(&spec).and_then(|it| shared.stock.take(tenant, it));
         let id = match &prepared {
             Some(Prepared { id, .. }) => id.clone(),
             None => SandboxId::from_random(random()?),
@@ -164,7 +165,9 @@ impl Sandboxes {
         if has_paths
             && let Err(error) = paths::grant(shared.machine.spawner(), caller, &id, &mut spec).await
         {
-            shared.stock.give_back(prepared);
+            if let Some(prepared) = prepared {
+                shared.stock.put(tenant, prepared);
+            }
             return Err(error);
         }
         let node = shared.settings.node.clone();
@@ -314,8 +317,8 @@ impl Creating {
             // If this fails, the next server does it.
             let sandbox = self.creation.sandbox();
             let _ = self.shared.provider(&sandbox.spec).remove(sandbox).await;
-        } else {
-            self.shared.stock.give_back(self.prepared);
+        } else if let Some(prepared) = self.prepared {
+            self.shared.stock.put(&self.creation.sandbox().tenant, prepared);
         }
     }
 }

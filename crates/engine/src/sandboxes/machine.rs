@@ -22,7 +22,7 @@ use isolate::{
     wire::Report,
 };
 use model::{
-    ids::{ExecId, SandboxId},
+    ids::{ExecId, SandboxId, Tenant},
     image::HOST,
     life::Phase,
     sandbox::Sandbox,
@@ -45,6 +45,7 @@ use crate::{
     EngineError,
     posture::{Identity, Limits, Posture, Volumes},
     spawner::{Control, Spawner},
+    tenant_number::tenant_number,
 };
 
 /// What every sandbox's secret is derived from. Whoever has it can talk to every supervisor.
@@ -297,7 +298,7 @@ impl Machine {
         sandbox: &Sandbox,
         defaults: Defaults,
     ) -> Result<Link, MachineError> {
-        let usual = self.usual(&body.name, defaults);
+        let usual = self.usual(&body.name, &sandbox.tenant, defaults);
         let spec = BodySpec {
             hostname: body.hostname,
             image: image_of(sandbox)?,
@@ -328,9 +329,10 @@ impl Machine {
     }
 
     /// What a sandbox is that has nothing but what all have.
-    pub(super) fn usual(&self, name: &str, defaults: Defaults) -> BodySpec {
+    pub(super) fn usual(&self, name: &str, tenant: &Tenant, defaults: Defaults) -> BodySpec {
         BodySpec {
             sandbox: name.to_owned(),
+            tenant: tenant_number(tenant.as_str()),
             secret: self.secret(name),
             hostname: HOSTNAME.to_owned(),
             max_processes: defaults.processes,

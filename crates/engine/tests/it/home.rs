@@ -210,11 +210,21 @@ impl Server {
         self.until(sandbox.id.as_str(), Phase::Active).await
     }
 
+    /// Creates a sandbox of another tenant and waits until it is ready.
+    pub(crate) async fn ready_for(&self, tenant: &Tenant) -> Sandbox {
+        let sandbox = self.sandboxes.create(tenant, None, host()).await.unwrap();
+        self.until_for(tenant, sandbox.id.as_str(), Phase::Active).await
+    }
+
     /// Follows a sandbox until it is in this phase.
     pub(crate) async fn until(&self, name: &str, phase: Phase) -> Sandbox {
-        let mut events = self.sandboxes.events(&tenant(), name, Sequence::ZERO).await.unwrap();
+        self.until_for(&tenant(), name, phase).await
+    }
+
+    async fn until_for(&self, tenant: &Tenant, name: &str, phase: Phase) -> Sandbox {
+        let mut events = self.sandboxes.events(tenant, name, Sequence::ZERO).await.unwrap();
         loop {
-            let now = self.sandboxes.get(&tenant(), name).await.unwrap();
+            let now = self.sandboxes.get(tenant, name).await.unwrap();
             if now.life.phase == phase {
                 return now;
             }
@@ -228,24 +238,29 @@ impl Server {
     }
 
     pub(crate) async fn start(&self, sandbox: &Sandbox, spec: ExecSpec) -> Started {
-        let name = sandbox.id.as_str();
-        self.sandboxes.start_exec(&tenant(), name, None, spec, WhenStopped::Refuse).await.unwrap()
+        let (tenant, name) = (&sandbox.tenant, sandbox.id.as_str());
+        self.sandboxes.start_exec(tenant, name, None, spec, WhenStopped::Refuse).await.unwrap()
     }
 
     /// Runs a command to its end.
     pub(crate) async fn run(&self, sandbox: &Sandbox, script: &str) -> (ExecEnd, String) {
         let started = self.start(sandbox, shell(script)).await;
-        let end = self.end_of(&started.exec.id).await;
+        let end = self.end_for(&sandbox.tenant, &started.exec.id).await;
         (end, std::fs::read_to_string(started.stdout).unwrap())
     }
 
     /// Waits for the end of a command.
     pub(crate) async fn end_of(&self, exec: &ExecId) -> ExecEnd {
-        let at = self.sandboxes.exec(&tenant(), exec).await.unwrap();
+        self.end_for(&tenant(), exec).await
+    }
+
+    /// The same, of another tenant.
+    pub(crate) async fn end_for(&self, tenant: &Tenant, exec: &ExecId) -> ExecEnd {
+        let at = self.sandboxes.exec(tenant, exec).await.unwrap();
         let name = at.exec.sandbox.to_string();
-        let mut events = self.sandboxes.events(&tenant(), &name, Sequence::ZERO).await.unwrap();
+        let mut events = self.sandboxes.events(tenant, &name, Sequence::ZERO).await.unwrap();
         loop {
-            let now = self.sandboxes.exec(&tenant(), exec).await.unwrap();
+            let now = self.sandboxes.exec(tenant, exec).await.unwrap();
             if let ExecState::Ended(end) = now.exec.life.state {
                 return end;
             }

@@ -25,6 +25,8 @@ mod executions;
 #[cfg(test)]
 mod exit_status;
 #[cfg(test)]
+mod fair_sandboxes;
+#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod home;

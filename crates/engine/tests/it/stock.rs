@@ -79,6 +79,37 @@ async fn a_sandbox_is_made_of_a_process_that_was_there_and_another_takes_its_pla
     server.end().await;
 }
 
+#[tokio::test]
+async fn a_tenant_that_has_created_a_sandbox_has_processes_waiting_for_its_next_one() {
+    let home = Home::new();
+    let server = home.start().await;
+    let of_server = stocked(&home, &server, &[]).await;
+    let other = "other".parse().unwrap();
+    let first = server.ready_for(&other).await;
+    assert!(
+        !of_server.contains(&first.id.to_string()),
+        "it was made of what waits for a neighbour"
+    );
+    let full = async {
+        while server.sandboxes.prepared() < 2 * ALL {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_mins(1), full).await.expect("nothing is prepared for the other tenant");
+    let of_both = waiting(&home);
+    let second = server.ready_for(&other).await;
+    assert!(
+        of_both.contains(&second.id.to_string()) && !of_server.contains(&second.id.to_string())
+    );
+    assert_eq!(server.run(&second, "echo here").await.1, "here\n");
+    if server.has_cgroups() {
+        let tenant_of = |name: String| groups(&[name])[0].parent().unwrap().to_owned();
+        assert_eq!(tenant_of(first.id.to_string()), tenant_of(second.id.to_string()));
+        assert_ne!(tenant_of(first.id.to_string()), tenant_of(of_server[0].clone()));
+    }
+    server.end().await;
+}
+
 /// The processes of a sandbox that have given up their rights, by their numbers in there.
 fn sealed(name: &String) -> Vec<String> {
     let pids = groups(std::slice::from_ref(name)).into_iter().flat_map(|group| {

@@ -4,13 +4,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::{
     event::{EventfdFlags, eventfd},
-    fs::{AtFlags, Mode, OFlags, mkdirat, unlinkat},
+    fs::{AtFlags, OFlags, unlinkat},
     io::Errno,
 };
 
-use super::{
-    Cgroups, FREEZER, Role, hand_controllers_down, make_dir, open_dir, open_file, write_at,
-};
+use super::{Cgroups, FREEZER, Role, make_dir, open_file, write_at};
 use crate::wire::CgroupFile;
 
 /// One slot's directory in every hierarchy.
@@ -21,21 +19,6 @@ pub struct Group {
 }
 
 impl Cgroups {
-    /// Makes the cgroup of a slot below that of its tenant, which is made if it is not there.
-    pub fn make_for(&self, tenant: u64, slot: u64, max_processes: u32) -> Result<Group, Errno> {
-        let parent = tenant_name(tenant);
-        for tree in &self.trees {
-            match mkdirat(&tree.dir, parent.as_str(), Mode::from_raw_mode(0o755)) {
-                Err(Errno::EXIST) => {}
-                made => {
-                    made?;
-                    hand_controllers_down(&open_dir(&tree.dir, &parent)?, &tree.role)?;
-                }
-            }
-        }
-        self.make(&format!("{parent}/s{slot}"), max_processes)
-    }
-
     /// Makes a cgroup that may hold this many processes.
     pub fn make(&self, name: &str, max_processes: u32) -> Result<Group, Errno> {
         let mut group = Group { name: name.to_owned(), dirs: Vec::new() };
@@ -53,17 +36,13 @@ impl Cgroups {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(other) => return Err(other),
             }
-            if let Some((tenant, _slot)) = group.name.split_once('/') {
-                // One that has other slots stays.
+            if let Some((tenant, _name)) = group.name.split_once('/') {
+                // One that has other cgroups stays.
                 let _ = unlinkat(&tree.dir, tenant, AtFlags::REMOVEDIR);
             }
         }
         Ok(())
     }
-}
-
-fn tenant_name(tenant: u64) -> String {
-    format!("t{tenant:x}")
 }
 
 impl Group {

@@ -9,7 +9,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Cgroups, Group, Role, folders, open_dir};
+use super::{Cgroups, Group, Role, Tree, folders, open_dir, tenant::is_tenant};
 use crate::wire::CgroupFile;
 
 /// Where the cgroups of sandboxes are. Written down with each of them: a later server may be
@@ -20,6 +20,7 @@ pub struct Places(Vec<(String, Role)>);
 /// The two cgroups of a sandbox.
 #[derive(Debug)]
 pub struct Lasting {
+    sandbox: String,
     commands: Group,
     supervisor: Group,
     places: Places,
@@ -30,28 +31,33 @@ fn supervisor_name(name: &str) -> String {
 }
 
 impl Cgroups {
-    /// Says where the groups are that are made here.
-    pub fn places(&self) -> Places {
-        Places(self.trees.iter().map(|tree| (tree.path.clone(), tree.role.clone())).collect())
+    /// Says where cgroups are that are in this one of ours.
+    pub(super) fn places_below(&self, name: &str) -> Places {
+        let below = |tree: &Tree| (format!("{}/{name}", tree.path), tree.role.clone());
+        Places(self.trees.iter().map(below).collect())
     }
 
-    /// Makes the groups of a sandbox. `owner` is the supervisor's user, who makes a group for each
-    /// command in there.
+    /// Makes the groups of a sandbox below that of its tenant. `owner` is the supervisor's user, who makes a group
+    /// for each command in there.
     pub fn make_lasting(
         &self,
+        tenant: u64,
         name: &str,
         max_processes: u32,
         owner: Option<u32>,
     ) -> Result<Lasting, Errno> {
-        let commands = self.make(name, max_processes)?;
-        let supervisor = match self.make(&supervisor_name(name), SUPERVISOR_PROCESSES) {
+        let places = self.places_of(tenant);
+        let tenant = self.make_tenant(tenant)?;
+        let commands = self.make(&format!("{tenant}/{name}"), max_processes)?;
+        let beside = format!("{tenant}/{}", supervisor_name(name));
+        let supervisor = match self.make(&beside, SUPERVISOR_PROCESSES) {
             Ok(supervisor) => supervisor,
             Err(errno) => {
                 let _ = self.remove(&commands);
                 return Err(errno);
             }
         };
-        let lasting = Lasting { commands, supervisor, places: self.places() };
+        let lasting = Lasting { sandbox: name.to_owned(), commands, supervisor, places };
         let set_up = lasting.spare_the_others().and_then(|()| match owner {
             Some(owner) => lasting.give_to(owner),
             None => Ok(()),
@@ -80,14 +86,19 @@ impl Places {
             Ok(Group { name: name.to_owned(), dirs })
         };
         let (commands, supervisor) = (open(name)?, open(&supervisor_name(name))?);
-        Ok(Lasting { commands, supervisor, places: self.clone() })
+        Ok(Lasting { sandbox: name.to_owned(), commands, supervisor, places: self.clone() })
     }
 
-    /// Removes what is left of a sandbox's groups. Nothing runs in them any more.
+    /// Removes what is left of a sandbox's groups, and that of its tenant if it was the last. Nothing runs in them
+    /// any more.
     pub fn remove(&self, name: &str) -> Result<(), Errno> {
         for (path, _) in &self.0 {
             for name in [name, &supervisor_name(name)] {
                 remove_tree(path, name)?;
+            }
+            if path.rsplit('/').next().is_some_and(is_tenant) {
+                // One that has other sandboxes stays.
+                let _ = unlinkat(CWD, path.as_str(), AtFlags::REMOVEDIR);
             }
         }
         Ok(())
@@ -166,7 +177,7 @@ impl Lasting {
 
     /// Removes the groups. Nothing runs in them any more.
     pub fn remove(&self) -> Result<(), Errno> {
-        self.places.remove(&self.commands.name)
+        self.places.remove(&self.sandbox)
     }
 
     pub fn places(&self) -> &Places {

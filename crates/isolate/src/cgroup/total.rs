@@ -1,9 +1,11 @@
 //! Limits of a whole place: what all slots, or all sandboxes, may use together. They leave room for the server,
 //! whatever the limits of each slot add up to.
 
+use std::os::fd::OwnedFd;
+
 use rustix::io::Errno;
 
-use super::{Cgroups, Role, Tree, write_at};
+use super::{Cgroups, Role, write_at};
 
 /// What everything in one place may use together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,17 @@ impl TotalLimits {
     }
 }
 
+/// What of everything is kept for tenants that have nothing, as with the places of executions.
+const KEPT_FOR_OTHERS: u64 = 8;
+
+impl TotalLimits {
+    /// Returns what one tenant may use of all this.
+    pub(super) fn of_one_tenant(self) -> Self {
+        let part = |all: u64| all - all / KEPT_FOR_OTHERS;
+        Self { memory: part(self.memory), processes: part(self.processes) }
+    }
+}
+
 /// What every kernel can have by default.
 const LEAST_PID_MAX: u64 = 32_768;
 
@@ -37,16 +50,21 @@ impl Cgroups {
 
     pub(super) fn set_total_limits(&self) -> Result<(), Errno> {
         let Some(total) = self.total else { return Ok(()) };
-        self.trees.iter().try_for_each(|tree| tree.limit_total(total))
+        self.trees.iter().try_for_each(|tree| tree.role.limit_total(&tree.dir, total))
     }
 }
 
-impl Tree {
-    fn limit_total(&self, TotalLimits { memory, processes }: TotalLimits) -> Result<(), Errno> {
-        let files: &[(&str, u64)] = match &self.role {
-            Role::V2 => &[("memory.max", memory), ("pids.max", processes)],
-            Role::V2Beside => &[],
-            Role::V1(controllers) => {
+impl Role {
+    /// Limits what everything in a cgroup of this hierarchy may use together.
+    pub(super) fn limit_total(
+        &self,
+        dir: &OwnedFd,
+        TotalLimits { memory, processes }: TotalLimits,
+    ) -> Result<(), Errno> {
+        let files: &[(&str, u64)] = match self {
+            Self::V2 => &[("memory.max", memory), ("pids.max", processes)],
+            Self::V2Beside => &[],
+            Self::V1(controllers) => {
                 let has = |name: &str| controllers.iter().any(|it| it == name);
                 match (has("memory"), has("pids")) {
                     (true, true) => &[("memory.limit_in_bytes", memory), ("pids.max", processes)],
@@ -57,7 +75,7 @@ impl Tree {
             }
         };
         for (file, limit) in files {
-            match write_at(&self.dir, file, &limit.to_string()) {
+            match write_at(dir, file, &limit.to_string()) {
                 // v1 refuses a limit below what is in use: sandboxes of an earlier server go on as they are.
                 Ok(()) | Err(Errno::BUSY) => {}
                 Err(errno) => return Err(errno),

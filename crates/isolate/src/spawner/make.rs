@@ -61,7 +61,7 @@ impl Parts {
     ) -> Result<Self, Broken> {
         let id = spawner.ids.take().ok_or(Broken { step: Step::Fork, errno: libc::EAGAIN })?;
         let group = match &spawner.cgroups {
-            Some(cgroups) => cgroups.make_for(spec.tenant, number, spec.max_processes).map(Some),
+            Some(cgroups) => cgroups.make_slot(spec.tenant, number, spec.max_processes).map(Some),
             None => Ok(None),
         };
         let group = group.map_err(|errno| {

@@ -32,7 +32,7 @@ use crate::{
 };
 use files::Folder;
 use identity::{Identified, Marks};
-use make::Body;
+use make::{Begin, Body};
 use under_way::{UnderWay, What};
 
 /// What the spawner needs to know of sandboxes at its start.
@@ -138,11 +138,19 @@ impl Sandboxes {
         self.folder.begin(sandbox)
     }
 
+    /// Removes the control groups of a sandbox without processes. Where none are known, a server that was killed may
+    /// have left some in the group of any tenant.
+    fn remove_groups(&self, name: &str, mut known: Vec<Places>) -> Result<(), Errno> {
+        if known.is_empty() {
+            known.extend(self.cgroups.iter().flat_map(Cgroups::places_of_all));
+        }
+        known.iter().try_for_each(|places| places.remove(name))
+    }
+
     fn names(&self) -> Vec<String> {
         let mut names: BTreeSet<String> = self.folder.names().into_iter().collect();
-        if let Some(cgroups) = &self.cgroups {
-            names.extend(cgroups.places().names());
-        }
+        let groups = self.cgroups.iter().flat_map(Cgroups::places_of_all);
+        names.extend(groups.flat_map(|places| places.names()));
         let is_sandbox = |name: &String| is_good_name(name) && !self.waiting.contains_key(name);
         names.into_iter().filter(is_sandbox).collect()
     }
@@ -198,8 +206,9 @@ impl Spawner {
         let connection = fds.into_iter().next();
         let at_once = match order {
             SandboxOrder::Make(spec) => return self.begin_making(ticket, spec),
-            SandboxOrder::Prepare { sandbox, max_processes } => {
-                return self.prepare_body(ticket, &sandbox, max_processes);
+            SandboxOrder::Prepare { sandbox, tenant, max_processes } => {
+                let begin = Begin { name: &sandbox, tenant, max_processes, beside: None };
+                return self.prepare_body(ticket, begin);
             }
             SandboxOrder::PrepareWhole(spec) => return self.prepare_whole(ticket, spec),
             SandboxOrder::Grant { sandbox, with, paths } => {
@@ -330,10 +339,8 @@ impl Spawner {
     fn clear_sandbox(&mut self, name: &str, places: Option<&Places>, then: Then) {
         let Some(sandboxes) = &mut self.sandboxes else { return };
         let written = Marks::read(&sandboxes.folder, name).and_then(|marks| marks.places);
-        let ours = sandboxes.cgroups.as_ref().map(Cgroups::places);
-        let all = places.into_iter().chain(&written).chain(&ours);
-        let removed = all.map(|places| places.remove(name)).collect::<Result<Vec<()>, Errno>>();
-        if let Err(errno) = removed {
+        let known: Vec<Places> = places.cloned().into_iter().chain(written).collect();
+        if let Err(errno) = sandboxes.remove_groups(name, known) {
             let broken = Broken::at(Step::Cgroup)(errno);
             return self.settle(name, SandboxAnswer::Failed { broken });
         }

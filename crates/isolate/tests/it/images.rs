@@ -114,6 +114,7 @@ impl Ground {
     fn make(&mut self, name: &str, layers: &[&str]) -> Report {
         let spec = BodySpec {
             sandbox: name.to_owned(),
+            tenant: 1,
             secret: SECRET,
             hostname: "sandbox".to_owned(),
             max_processes: 100,
@@ -272,6 +273,7 @@ fn a_layer_that_is_not_there_or_has_a_strange_name_is_refused() {
     for name in ["missing", "../sandboxes", "", "a/b", "."] {
         let spec = BodySpec {
             sandbox: "sb_1".to_owned(),
+            tenant: 1,
             secret: SECRET,
             hostname: "sandbox".to_owned(),
             max_processes: 100,

@@ -159,3 +159,11 @@ fn the_memory_of_all_slots_together_is_limited_whatever_each_may_use() {
         Host::start_with_total_memory(1 << 30).run(&Run { code: HOG, memory: 1 << 30, ..SHELL });
     assert_eq!(fits.unwrap().exit, Exit::Code(0));
 }
+
+#[test]
+fn one_tenant_cannot_use_all_the_memory_that_tenants_share() {
+    let mut host = Host::start_with_total_memory(224 << 20);
+    harness::needs::require("cgroups", host.has_cgroups());
+    let ran = host.run(&Run { code: HOG, memory: 1 << 30, ..SHELL }).unwrap();
+    assert!(ran.ran_out_of_memory(), "200 of 224 MiB are more than seven eighths: {ran:?}");
+}

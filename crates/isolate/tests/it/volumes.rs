@@ -39,6 +39,7 @@ impl Drop for Ordered {
 fn make(limit: DiskLimit) -> SandboxOrder {
     SandboxOrder::Make(Box::new(BodySpec {
         sandbox: "sb_1".to_owned(),
+        tenant: 1,
         secret: Secret([9; 32]),
         hostname: "sandbox".to_owned(),
         max_processes: 100,

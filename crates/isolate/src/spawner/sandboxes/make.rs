@@ -45,6 +45,27 @@ pub(super) struct Whole {
     group_files: GroupFiles,
 }
 
+/// What has to be known of a sandbox before its process is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begin<'a> {
+    pub(super) name: &'a str,
+    pub(super) tenant: u64,
+    pub(super) max_processes: u32,
+    /// The body that this one shares users and network with, if it is a companion's.
+    pub(super) beside: Option<&'a str>,
+}
+
+impl<'a> Begin<'a> {
+    pub(super) fn of(spec: &'a BodySpec) -> Self {
+        Self {
+            name: &spec.sandbox,
+            tenant: spec.tenant,
+            max_processes: spec.max_processes,
+            beside: spec.beside.as_deref(),
+        }
+    }
+}
+
 /// What the daemon may read and write of a sandbox's groups.
 type GroupFiles = Vec<(CgroupFile, OwnedFd)>;
 
@@ -86,7 +107,7 @@ impl Spawner {
         let waiting = self.sandboxes.as_mut().and_then(|all| all.waiting.remove(&spec.sandbox));
         let mut body = match waiting {
             Some(body) => body,
-            None => self.fork_body(&spec.sandbox, spec.max_processes, spec.beside.as_deref())?,
+            None => self.fork_body(Begin::of(spec))?,
         };
         let files = match body.whole.take() {
             Some(whole) => self.take_whole(whole, &body)?,
@@ -98,16 +119,12 @@ impl Spawner {
     }
 
     /// Forks a process that waits where a supervisor is. From here on the sandbox is known to live.
-    pub(super) fn fork_body(
-        &mut self,
-        name: &str,
-        max_processes: u32,
-        beside: Option<&str>,
-    ) -> Result<Body, Broken> {
+    pub(super) fn fork_body(&mut self, begin: Begin<'_>) -> Result<Body, Broken> {
+        let Begin { name, beside, .. } = begin;
         let at = Broken::at(Step::Plan);
         let identity = self.identity();
         let sandboxes = self.sandboxes.as_mut().ok_or_else(|| at(Errno::NOSYS))?;
-        let made = sandboxes.reserve(name, max_processes, beside, identity)?;
+        let made = sandboxes.reserve(begin, identity)?;
         failpoint::pass("c.cgroup");
         let users = made.block.map(users_of).transpose().map_err(Broken::at(Step::Fork));
         let forked = users
@@ -371,13 +388,8 @@ impl Sandboxes {
         names.iter().map(|name| own(&files::open_layer(&self.layers, name)?, users)).collect()
     }
 
-    fn reserve(
-        &mut self,
-        name: &str,
-        max_processes: u32,
-        beside: Option<&str>,
-        identity: Identity,
-    ) -> Result<Made, Broken> {
+    fn reserve(&mut self, begin: Begin<'_>, identity: Identity) -> Result<Made, Broken> {
+        let Begin { name, tenant, max_processes, beside } = begin;
         let block = match (identity, beside) {
             (Identity::Apart, None) => {
                 Some(self.blocks.take().ok_or(Broken { step: Step::Fork, errno: libc::EAGAIN })?)
@@ -391,8 +403,8 @@ impl Sandboxes {
         };
         let made = self.cgroups.as_ref().map(|cgroups| {
             // What a server that was killed has left half made is in the way.
-            cgroups.places().remove(name)?;
-            cgroups.make_lasting(name, max_processes, block)
+            cgroups.places_of(tenant).remove(name)?;
+            cgroups.make_lasting(tenant, name, max_processes, block)
         });
         match made.transpose() {
             Ok(groups) => Ok(Made { block, groups }),

@@ -16,13 +16,13 @@ use rustix::{
 use super::{
     identity::Marks,
     kill,
+    make::Begin,
     under_way::{What, volume_of},
 };
 use crate::{
-    cgroup::Cgroups,
     disk::{DiskLimit, VolumeName},
     plan::{Broken, Identity, Step},
-    sandbox::{BodySpec, HostPaths, Image, SandboxAnswer, is_good_name, sandbox_of},
+    sandbox::{BodySpec, HostPaths, Image, MAX_WAITING, SandboxAnswer, is_good_name, sandbox_of},
     spawner::{
         IdRange, Spawner,
         volumes::{
@@ -57,14 +57,11 @@ fn is_plain(spec: &BodySpec) -> bool {
     spec.image == Image::Host && spec.paths == HostPaths::None && spec.beside.is_none()
 }
 
-/// How many may wait. The daemon wants no more.
-const MOST: usize = 32;
-
 impl Spawner {
     /// Starts a body for a sandbox of this name, which nobody has asked for yet. It is answered when it
     /// has what it gets.
-    pub(super) fn prepare_body(&mut self, ticket: u64, name: &str, max_processes: u32) {
-        match self.begin_waiting(name, max_processes) {
+    pub(super) fn prepare_body(&mut self, ticket: u64, begin: Begin<'_>) {
+        match self.begin_waiting(begin) {
             Ok(()) => self.answer_about_sandbox(ticket, SandboxAnswer::Done),
             Err(broken) => self.refuse_about_sandbox(ticket, broken),
         }
@@ -74,9 +71,9 @@ impl Spawner {
     pub(super) fn prepare_whole(&mut self, ticket: u64, spec: Box<BodySpec>) {
         let volume = volume_of(&spec.sandbox).filter(|_| self.shares_volumes() && is_plain(&spec));
         let Some(volume) = volume else {
-            return self.prepare_body(ticket, &spec.sandbox, spec.max_processes);
+            return self.prepare_body(ticket, Begin::of(&spec));
         };
-        if let Err(broken) = self.begin_waiting(&spec.sandbox, spec.max_processes) {
+        if let Err(broken) = self.begin_waiting(Begin::of(&spec)) {
             return self.refuse_about_sandbox(ticket, broken);
         }
         let wish = provide(volume, spec.disk, Image::Host, false, self.identity());
@@ -87,7 +84,8 @@ impl Spawner {
         self.wish(wish);
     }
 
-    fn begin_waiting(&mut self, name: &str, max_processes: u32) -> Result<(), Broken> {
+    fn begin_waiting(&mut self, begin: Begin<'_>) -> Result<(), Broken> {
+        let name = begin.name;
         let at = Broken::at(Step::Plan);
         let sandboxes = self.sandboxes.as_ref().ok_or_else(|| at(Errno::NOSYS))?;
         if !is_good_name(name) || sandbox_of(name) != name {
@@ -96,10 +94,10 @@ impl Spawner {
         if sandboxes.living.contains_key(name) {
             return Err(at(Errno::EXIST));
         }
-        if sandboxes.waiting.len() >= MOST {
+        if sandboxes.waiting.len() >= MAX_WAITING {
             return Err(at(Errno::BUSY));
         }
-        let mut body = self.fork_body(name, max_processes, None)?;
+        let mut body = self.fork_body(begin)?;
         let sandboxes = self.sandboxes.as_mut().ok_or_else(|| at(Errno::NOSYS))?;
         // Without them it has them made when it is a sandbox's.
         body.parts = sandboxes.folder.make_waiting(name, body.owners(sandboxes.daemon)).ok();
@@ -201,11 +199,8 @@ impl Spawner {
                 let _ = pidfd_send_signal(&process, Signal::KILL);
                 wait_for(&process)?;
             }
-            let places = marks.and_then(|marks| marks.places);
-            let ours = sandboxes.cgroups.as_ref().map(Cgroups::places);
-            for places in places.iter().chain(&ours) {
-                places.remove(name)?;
-            }
+            let known = marks.and_then(|marks| marks.places).into_iter().collect();
+            sandboxes.remove_groups(name, known)?;
         }
         Ok(names)
     }
