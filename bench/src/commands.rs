@@ -25,7 +25,7 @@ const WARM_UP: usize = 5;
 pub(crate) async fn in_sandbox(name: &str, server: &Server) -> anyhow::Result<Vec<Row>> {
     const SAMPLES: usize = 100;
     let bare = Program::new(["/bin/true"]);
-    let mut row = Row::new(name, "bare /bin/true", Bar::AtMost(3.0));
+    let mut row = Row::new(name, "bare /bin/true", Bar::AtMost(3.2));
     let mut whole = Row::new(&format!("{name}, with connecting"), "bare /bin/true", Bar::None);
     let door = Door::make(server, "process").await?;
     for sample in 0..WARM_UP + SAMPLES {

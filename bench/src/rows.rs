@@ -24,12 +24,13 @@ use crate::{
     shells, tokens,
 };
 
-pub(crate) const NAMES: [&str; 18] = [
+pub(crate) const NAMES: [&str; 19] = [
     "exec-python",
     "exec-node",
     "exec-elixir",
     "exec-sh",
     "exec-imports",
+    "exec-loop",
     "exec-vs-peers",
     "start",
     "create",
@@ -99,11 +100,15 @@ impl Bench {
             "exec-imports" => {
                 vec![self.exec(name, &PYTHON, IMPORTS, Bar::AtMostOneIn(10.0), 100).await?]
             }
+            "exec-loop" => self.loops(name).await?,
             "exec-sustained" => vec![self.sustained(name).await?],
             "exec-vs-peers" => self.peers(name).await?,
             "start" => vec![self.start(name).await?],
             "create" => vec![create::row(name, &self.server).await?],
-            "ensure-again" => self.and_remove(create::again(name, &self.server)).await?,
+            "ensure-again" => {
+                self.and_remove(async { Ok(vec![create::again(name, &self.server).await?]) })
+                    .await?
+            }
             "exec-in-sandbox" => self.and_remove(commands::in_sandbox(name, &self.server)).await?,
             "stream" => self.and_remove(commands::stream(name, &self.server)).await?,
             "shell" => vec![shells::measure(name, &self.ringfence).await?],
@@ -146,11 +151,47 @@ impl Bench {
         let mut connection = self.server.connect().await?;
         let connection = &mut connection;
         self.in_turn(connection, &mut row, runtime.language, code, &mut bare, count).await?;
-        self.server.settle().await?;
-        for _ in 0..count {
-            row.no_pause.add(connection.time(runtime.language, code).await?);
-        }
         Ok(row)
+    }
+
+    /// Runs each language a hundred times in a row without any pause, as an agent in a loop does. Half of the
+    /// bare runs come before and half after.
+    async fn loops(&self, name: &str) -> anyhow::Result<Vec<Row>> {
+        const COUNT: usize = 100;
+        let languages = [
+            (PYTHON, Bar::AtMostOneIn(3.0)),
+            (NODE, Bar::AtMost(0.8)),
+            (ELIXIR, Bar::AtMost(1.0)),
+            (SHELL, Bar::AtMost(3.0)),
+        ];
+        let mut rows = Vec::new();
+        for (runtime, bar) in languages {
+            let name = format!("{name}, {}", runtime.language);
+            let bare = match runtime.bare(runtime.hello) {
+                Ok(bare) => bare,
+                Err(missing) => {
+                    rows.push(Row::new(&name, "bare", bar).missing(missing));
+                    continue;
+                }
+            };
+            let peer = format!("bare {}", runtime.path().unwrap_or_default());
+            let mut row = Row::new(&name, &peer, bar);
+            let mut connection = self.server.connect().await?;
+            self.server.settle().await?;
+            for _ in 0..COUNT / 2 {
+                row.theirs.add(bare.time()?);
+            }
+            for _ in 0..COUNT {
+                row.ours.add(connection.time(runtime.language, runtime.hello).await?);
+            }
+            connection.quiet().await?;
+            self.server.settle().await?;
+            for _ in 0..COUNT / 2 {
+                row.theirs.add(bare.time()?);
+            }
+            rows.push(row);
+        }
+        Ok(rows)
     }
 
     /// Times one of ours and one of theirs in turn.
