@@ -213,6 +213,13 @@ pub fn start_spawner_on_disks(
     start(command)
 }
 
+/// Starts a spawner that has no cgroups to limit or freeze slots with.
+pub fn start_spawner_with_soft_limits() -> std::io::Result<(PacketSocket, SpawnerProcess)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(WITHOUT_CGROUPS, "1");
+    start(command)
+}
+
 /// Starts a spawner that also makes sandboxes, and has no cgroups to limit or freeze them with.
 pub fn start_spawner_without_cgroups(
     folder: &Path,

@@ -9,7 +9,8 @@ use std::{
 };
 
 use harness::{
-    SpawnerProcess, start_spawner, start_spawner_with_total_memory, start_spawner_without_v2,
+    SpawnerProcess, start_spawner, start_spawner_with_soft_limits, start_spawner_with_total_memory,
+    start_spawner_without_v2,
 };
 use isolate::{
     cgroup::handles::Handles,
@@ -84,6 +85,11 @@ impl Host {
     /// Starts a spawner whose slots may use this many bytes of memory together.
     pub(crate) fn start_with_total_memory(bytes: u64) -> Self {
         Self::greet(start_spawner_with_total_memory(bytes).unwrap())
+    }
+
+    /// Starts a spawner that can neither limit nor freeze slots.
+    pub(crate) fn start_with_soft_limits() -> Self {
+        Self::greet(start_spawner_with_soft_limits().unwrap())
     }
 
     /// Starts a spawner for every freezer that this machine may have: the one that is chosen, and
