@@ -7,7 +7,7 @@ use crate::home::{Home, Server, shell};
 
 /// Has each sandbox count on the same processor at the same time, and returns how far each came.
 async fn count_at_once(server: &Server, sandboxes: &[Sandbox]) -> Vec<f64> {
-    let begin = clock_gettime(ClockId::Realtime).tv_sec + 4;
+    let begin = clock_gettime(ClockId::Realtime).tv_sec + 6;
     let script = format!(
         "exec python3 -c 'import os, time\nos.sched_setaffinity(0, {{0}})\n\
          time.sleep({begin} - time.time())\nn = 0\n\
