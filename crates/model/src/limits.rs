@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn the_most_memory_of_an_execution_follows_from_the_machine() {
         // Memory of the machine, and the most of an execution, in MiB.
-        for (memory, most) in [(256, 256), (1024, 512), (4096, 3584), (65_536, 57_344)] {
+        for (memory, most) in [(256, 256), (1024, 448), (4096, 3136), (65_536, 50_176)] {
             let memory = ByteSize::mib(memory);
             let machine = MachineSize { memory, processors: 2, disk: ByteSize::mib(1) };
             let policy = LimitPolicy::of_machine(machine);

@@ -233,9 +233,9 @@ mod tests {
         let rows = [
             (Resources::default(), None),
             (memory(16), None),
-            (memory(21 << 10), None),
+            (memory(18_816), None),
             (memory(15), Some(Resource::Memory)),
-            (memory((21 << 10) + 1), Some(Resource::Memory)),
+            (memory(18_817), Some(Resource::Memory)),
             (memory(900 << 10), Some(Resource::Memory)),
             (cpu(2000), None),
             (cpu(2001), Some(Resource::Cpu)),
@@ -264,7 +264,7 @@ mod tests {
         let refusal = policy().check(&asked(memory(1))).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "memory_mb must be from 16 MiB to 21504 MiB (the maximum is the operator's setting \
+            "memory_mb must be from 16 MiB to 18816 MiB (the maximum is the operator's setting \
              sandboxes.max_memory)"
         );
     }

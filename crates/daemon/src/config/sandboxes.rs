@@ -250,7 +250,7 @@ mod tests {
             disk: ByteSize::mib(100_000),
         });
         let unset = SandboxesConfig::default().resources(machine);
-        assert_eq!((unset.memory.max, unset.millicores.max), (7168 << 20, 4000));
+        assert_eq!((unset.memory.max, unset.millicores.max), (6272 << 20, 4000));
         let config = SandboxesConfig {
             max_memory: Some(ByteSize::mib(1024)),
             max_cpu: Some(500),
