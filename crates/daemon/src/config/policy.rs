@@ -159,6 +159,21 @@ mod tests {
     }
 
     #[test]
+    fn tokens_of_sessions_are_valid_for_30_minutes_unless_the_operator_sets_a_time() {
+        for (text, of_session, of_others) in [
+            ("", 30, 15),
+            ("token_ttl = \"5m\"", 5, 5),
+            ("session_ttl = \"60m\"", 60, 15),
+            ("session_ttl = \"10m\"\ntoken_ttl = \"6m\"", 10, 6),
+        ] {
+            let policy = toml::from_str::<PolicyConfig>(text).unwrap().read().unwrap();
+            let minutes = |number: u64| Lifetime::seconds(60 * number).unwrap();
+            assert_eq!(policy.session_ttl, minutes(of_session), "{text}");
+            assert_eq!(policy.lifetime(None).unwrap(), minutes(of_others), "{text}");
+        }
+    }
+
+    #[test]
     fn a_policy_is_read_as_it_is_written_and_mistakes_are_named() {
         let read = |text: &str| -> Result<Policy, String> {
             toml::from_str::<PolicyConfig>(text).map_err(|error| error.to_string())?.read()

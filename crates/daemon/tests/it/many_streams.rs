@@ -50,7 +50,22 @@ async fn five_hundred_subscribers_share_one_connection_and_other_calls_are_answe
 }
 
 #[tokio::test]
-async fn five_hundred_subscribers_have_a_connection_each() {
+async fn five_hundred_subscribers_have_a_tcp_connection_each() {
+    subscribe_by_a_connection_each(async |sandboxed| {
+        let daemon = sandboxed.daemon();
+        Connection::tcp(daemon.address, &[("x-api-key", &daemon.key)]).await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn five_hundred_subscribers_have_a_connection_to_the_unix_socket_each() {
+    subscribe_by_a_connection_each(async |sandboxed| Connection::unix(&sandboxed.socket).await)
+        .await;
+}
+
+/// Subscribes as often as one server must allow. Connections by TCP and to the socket are counted apart.
+async fn subscribe_by_a_connection_each(connect: impl AsyncFn(&Sandboxed) -> Connection) {
     // Both ends are in this process.
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -58,13 +73,8 @@ async fn five_hundred_subscribers_have_a_connection_each() {
     let sandboxed = Sandboxed::start().await;
     let first = ready(&sandboxed, "one-box").await;
     let mut all = Vec::new();
-    for number in 0..SUBSCRIBERS {
-        let daemon = sandboxed.daemon();
-        let connection = if number % 2 == 0 {
-            Connection::tcp(daemon.address, &[("x-api-key", &daemon.key)]).await
-        } else {
-            Connection::unix(&sandboxed.socket).await
-        };
+    for _ in 0..SUBSCRIBERS {
+        let connection = connect(&sandboxed).await;
         let mut events = subscribed(&mut connection.client(), "one-box").await.unwrap();
         next(&mut events).await;
         all.push((connection, events));

@@ -91,4 +91,9 @@ async fn a_program_that_cannot_be_started_is_126_or_127_over_mcp() {
         let answer = call(daemon, &daemon.key, "exec", asked).await;
         assert_eq!(answer["structuredContent"]["exit_code"], code, "{answer}");
     }
+    // Those were the shell's own exit codes. This is the server's: no shell is started in a folder that is not there.
+    let asked = json!({"session_id": text(&session, "/session_id"), "command": "true", "cwd": "/no/such/folder"});
+    let answer = call(daemon, &daemon.key, "exec", asked).await;
+    assert_eq!(answer["structuredContent"]["exit_code"], 126, "{answer}");
+    assert_says(&answer, "/structuredContent/message", "cannot enter the working directory");
 }
