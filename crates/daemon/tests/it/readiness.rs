@@ -27,7 +27,8 @@ async fn start(config: Config) -> (Result<(), RunError>, bool) {
 async fn readiness_is_announced_after_tokens_and_sessions_are_open() {
     let data = tempfile::tempdir().unwrap();
     let listen = "127.0.0.1:0".parse().unwrap();
-    let config = Config { listen, data: data.path().join("data"), ..Config::default() };
+    // It is there before the spawner, which opens a folder in it, and the server are started.
+    let config = Config { listen, data: data.path().to_owned(), ..Config::default() };
     let (end, was_announced) = start(config.clone()).await;
     end.unwrap();
     assert!(was_announced);
