@@ -179,10 +179,7 @@ impl Exec {
     /// Takes what came on one of those.
     pub(super) fn take(&mut self, index: usize, place: &Place, buffer: &mut [u8]) {
         match index {
-            0 => {
-                self.hear(place);
-                self.give_up_unborn(place);
-            }
+            0 => self.hear(place),
             1 => _ = self.stdout.pump(buffer),
             _ => _ = self.stderr.pump(buffer),
         }
@@ -213,23 +210,24 @@ impl Exec {
         }
     }
 
-    /// There is nothing more to hear: it is the command now, or a step broke.
+    /// There is nothing more to hear: it is the command now, a step broke, or its process was killed before it said
+    /// its number.
     fn has_become(&mut self, place: &Place) {
         self.words = None;
-        let has_begun = self.broken.is_none() && self.held.is_none();
-        if let Some(pid) = self.pid.filter(|_| has_begun) {
-            place.note(&Record::Started { exec: self.id.clone(), pid: number(pid) });
+        match self.pid.filter(|_| self.held.is_none()) {
+            Some(pid) if self.broken.is_none() => {
+                place.note(&Record::Started { exec: self.id.clone(), pid: number(pid) });
+            }
+            None if self.held.is_none() => self.give_up_unborn(place),
+            Some(_) | None => {}
         }
         if let Some((signal, whom)) = self.waiting.take() {
             self.signal(signal, whom, place);
         }
     }
 
-    /// Ends a command that never had a process.
+    /// Ends a command that never had a process: nothing else would ever end it.
     fn give_up_unborn(&mut self, place: &Place) {
-        if self.words.is_some() || self.pid.is_some() || self.end.is_some() {
-            return;
-        }
         let broken = self.broken.unwrap_or(Broken { step: Step::Fork, errno: libc::ECHILD });
         self.input = None;
         self.leftovers().for_each(drop);
@@ -405,5 +403,66 @@ impl Place {
     /// Writes down what happened. Without a journal less is known of a supervisor that died.
     pub(super) fn note(&self, record: &Record) {
         let _ = journal::append(&self.journal, record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        plan::{Rights, Rlimits},
+        supervisor::{groups::Groups, wire::Secret},
+    };
+
+    fn file() -> OwnedFd {
+        tempfile::tempfile().unwrap().into()
+    }
+
+    fn place() -> Place {
+        let limits = Rlimits { open_files: 64, processes: 64 };
+        Place {
+            sandbox: "sb_1".to_owned(),
+            secret: Secret([1; 32]),
+            rights: Rights { limits, identity: Identity::Shared, filter: Vec::new() },
+            filter: Vec::new(),
+            outputs: file(),
+            journal: file(),
+            groups: Groups::default(),
+        }
+    }
+
+    /// A command whose process ended before it said its number. Nothing was read of that yet.
+    fn without_a_process(place: &Place) -> Exec {
+        let (words, tell) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+        drop(tell);
+        Exec {
+            id: "ex_1".to_owned(),
+            leaf: place.make_leaf().unwrap().0,
+            held: None,
+            pid: None,
+            words: Some(words),
+            waiting: None,
+            input: None,
+            has_terminal: false,
+            stdout: Output::new(None, file(), 0),
+            stderr: Output::new(None, file(), 0),
+            broken: None,
+            time: Time::Unlimited,
+            end: None,
+            told: Told::default(),
+        }
+    }
+
+    #[test]
+    fn a_command_whose_process_was_killed_early_ends_whatever_notices_it_first() {
+        let place = place();
+        let by_its_words = |exec: &mut Exec| exec.take(0, &place, &mut []);
+        let by_the_end_of_another = |exec: &mut Exec| _ = exec.is(Pid::INIT, &place);
+        let by_its_start = |exec: &mut Exec| exec.hear(&place);
+        for notice in [&by_its_words as &dyn Fn(&mut Exec), &by_the_end_of_another, &by_its_start] {
+            let mut exec = without_a_process(&place);
+            notice(&mut exec);
+            assert!(exec.has_ended(), "{exec:?}");
+        }
     }
 }
