@@ -92,15 +92,17 @@ impl Host {
         Self::greet(start_spawner_with_soft_limits().unwrap())
     }
 
-    /// Starts a spawner for every freezer that this machine may have: the one that is chosen, and
-    /// that of v1, which is chosen where there is no v2.
-    pub(crate) fn start_on_each_freezer() -> [Self; 2] {
+    /// Starts a spawner for every freezer of this machine: the one that is chosen, and that of v1, which a machine with
+    /// v2 alone does not have.
+    pub(crate) fn start_on_each_freezer() -> Vec<Self> {
         let without_v2 = Self::greet(start_spawner_without_v2().unwrap());
-        if rustix::process::getuid().is_root() {
-            let limits = &without_v2.posture.limits;
-            assert!(!matches!(limits, Limits::Cgroups { has_kill: true, .. }), "{limits:?}");
+        let limits = &without_v2.posture.limits;
+        assert!(!matches!(limits, Limits::Cgroups { has_kill: true, .. }), "{limits:?}");
+        let mut hosts = vec![Self::start()];
+        if without_v2.has_cgroups() {
+            hosts.push(without_v2);
         }
-        [Self::start(), without_v2]
+        hosts
     }
 
     fn greet((socket, process): (PacketSocket, SpawnerProcess)) -> Self {
