@@ -38,5 +38,6 @@ pub mod snapshot;
 pub mod spec;
 pub mod text;
 pub mod token;
+pub mod tool;
 pub mod transition;
 pub mod units;
