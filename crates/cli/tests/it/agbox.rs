@@ -75,8 +75,11 @@ echo shown > file
 mkfifo ready
 "$1" serve --listen 127.0.0.1:0 --data /var/lib/ringfence --allow-unlimited-disk > ready 2> log &
 server=$!
-while read -r line && [ -n "${line##*/readyz*}" ]; do
-    case $line in *"serves on "*) url=${line##* } ;; esac
+while read -r line; do
+    case $line in
+    *"serves on "*) url=${line##* } ;;
+    */readyz) break ;;
+    esac
 done < ready
 "$1" create --image host --name demo --mount .:/workspace/here || { cat log >&2; kill $server; exit 1; }
 stat -c '%a %u' /run/ringfence/agbox /run/ringfence/agbox/agboxd.sock
