@@ -3,9 +3,12 @@
 //! A tool reports through `result.json` ([`contract`]). The server keeps what fits the policy
 //! ([`policy`], [`normalise`]) and says in system notices what it left out ([`report`]).
 
+pub mod artifact;
 pub mod canonical;
 pub mod contract;
+pub mod ids;
 pub mod normalise;
 pub mod policy;
 pub mod prefill;
 pub mod report;
+pub mod session;
