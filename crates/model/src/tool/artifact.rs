@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 /// Returns an id for each path, in order: letters and digits, the rest `_`, all different.
-pub fn artifact_ids(paths: impl IntoIterator<Item = &str>) -> Vec<String> {
+pub fn artifact_ids(paths: &[&str]) -> Vec<String> {
     let mut taken = BTreeSet::new();
-    paths.into_iter().map(|path| free_id(&id_of(path), &mut taken)).collect()
+    paths.iter().map(|path| free_id(&id_of(path), &mut taken)).collect()
 }
 
 fn id_of(path: &str) -> String {
@@ -41,7 +41,7 @@ mod tests {
             "",
         ];
         assert_eq!(
-            artifact_ids(paths),
+            artifact_ids(&paths),
             [
                 "output_report_1_pdf",
                 "output_report_1_pdf_2",

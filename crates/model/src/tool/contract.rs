@@ -343,7 +343,7 @@ impl<'de> Deserialize<'de> for Version {
     }
 }
 
-fn trimmed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+pub(super) fn trimmed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
     let trimmed = text.trim();
     if trimmed.is_empty() {
@@ -357,7 +357,9 @@ fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Er
     if text.is_empty() { Err(D::Error::custom("the output is empty")) } else { Ok(text) }
 }
 
-fn not_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Choice>, D::Error> {
+pub(super) fn not_none<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Choice>, D::Error> {
     let options = Vec::deserialize(deserializer)?;
     if options.is_empty() { Err(D::Error::custom("the field has no options")) } else { Ok(options) }
 }
