@@ -6,11 +6,13 @@
 pub mod artifact;
 pub mod canonical;
 pub mod contract;
+pub mod definition;
 pub mod ids;
 pub mod inputs;
 pub mod normalise;
 pub mod policy;
 pub mod prefill;
 pub mod report;
+pub mod run;
 pub mod schema;
 pub mod session;

@@ -44,10 +44,7 @@ impl ToolResult {
     pub fn read(bytes: &[u8]) -> Result<Self, Violation> {
         let mut reader = serde_json::Deserializer::from_slice(bytes);
         let result = serde_path_to_error::deserialize(&mut reader).map_err(|error| Violation {
-            place: match error.path().to_string().as_str() {
-                "." => "result.json".to_owned(),
-                path => path.to_owned(),
-            },
+            place: place(error.path()),
             reason: error.inner().to_string(),
         })?;
         reader.end().map_err(|error| Violation {
@@ -55,6 +52,15 @@ impl ToolResult {
             reason: error.to_string(),
         })?;
         Ok(result)
+    }
+}
+
+/// Names the place of an error. A part that the reader does not know is shown as `?` by its path.
+fn place(path: &serde_path_to_error::Path) -> String {
+    let path = path.to_string();
+    match path.trim_end_matches(['?', '.']) {
+        "" => "result.json".to_owned(),
+        known => known.to_owned(),
     }
 }
 
