@@ -22,6 +22,7 @@ use crate::{
     sessions::Binding,
     snapshots::NewSnapshot,
     tokens::OpaqueToken,
+    tools::{ToolWrite, ToolWritten},
 };
 
 /// Callers wait when this many commands are queued.
@@ -49,6 +50,7 @@ pub(crate) enum Command {
     CreateSnapshot(Box<NewSnapshot>, Reply<()>),
     SettleSnapshot(SnapshotId, SnapshotState, Timestamp, Reply<()>),
     DeleteSnapshot(Tenant, SnapshotId, Reply<()>),
+    Tool(Box<ToolWrite>, Reply<ToolWritten>),
     Close(oneshot::Sender<()>),
 }
 
@@ -66,6 +68,7 @@ impl Command {
                 transition.started().is_some() || transition.life().phase == Phase::Resuming
             }
             Self::Bind(binding, ..) => binding.begun().is_some(),
+            Self::Tool(write, _) => write.is_new_work(),
             Self::RevokeKey(..)
             | Self::ForgetKeys(..)
             | Self::Trim(..)
@@ -188,6 +191,10 @@ impl Commands {
         id: SnapshotId,
     ) -> Result<(), StoreError> {
         self.ask(|reply| Command::DeleteSnapshot(tenant, id, reply)).await
+    }
+
+    pub(crate) async fn write_tool(&self, write: ToolWrite) -> Result<ToolWritten, StoreError> {
+        self.ask(|reply| Command::Tool(Box::new(write), reply)).await
     }
 
     pub(crate) async fn close(&self) {

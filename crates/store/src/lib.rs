@@ -12,10 +12,12 @@ mod row;
 pub mod sandboxes;
 pub mod sessions;
 pub mod snapshots;
+mod sql;
 mod sqlite;
 #[cfg(test)]
 mod suite;
 pub mod tokens;
+pub mod tools;
 pub mod watch;
 
 use std::{path::Path, time::SystemTime};

@@ -14,7 +14,7 @@ mod listen;
 mod reads;
 mod retention;
 mod schema;
-mod session;
+pub(crate) mod session;
 mod sessions;
 mod snapshots;
 mod tokens;
@@ -260,6 +260,11 @@ impl Postgres {
 
     pub(crate) async fn audit_end(&self) -> Result<Link, StoreError> {
         ask!(self, session => audit::end(session))
+    }
+
+    /// Returns the connection of the readers.
+    pub(crate) async fn reading_session(&self) -> Result<Arc<session::Session>, StoreError> {
+        self.reader.session().await
     }
 
     pub(crate) async fn close(&self) {

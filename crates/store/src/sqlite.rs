@@ -37,7 +37,9 @@ use crate::{
     keys::{ApiKey, KeyHash},
     sandboxes::{Events, ExecAt, Filter, Health, Page},
     sessions::KeyName,
+    sql,
     tokens::{Changed, Changes, Followers, OpaqueToken},
+    tools,
     watch::{Wakeups, Watch},
 };
 
@@ -216,6 +218,13 @@ impl Sqlite {
 
     pub(crate) async fn audit_end(&self) -> Result<Link, StoreError> {
         self.readers.ask(audit::end).await
+    }
+
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.readers.ask(question).await
     }
 
     pub(crate) async fn close(&self) {
@@ -475,6 +484,11 @@ impl Batch {
             Command::DeleteSnapshot(tenant, id, reply) => {
                 self.hold(reply, snapshots::delete(transaction, &tenant, &id))
             }
+            Command::Tool(write, reply) => {
+                let connection: &Connection = transaction;
+                let written = sql::at_once(tools::carry_out(connection, &write));
+                self.hold(reply, written)
+            }
             Command::Close(reply) => {
                 self.close = Some(reply);
                 Ok(())
@@ -541,6 +555,7 @@ impl Batch {
             Command::RotateKey(_, reply) => held(reply),
             Command::RevokeKey(_, _, _, reply) => held(reply),
             Command::Purge(_, _, reply) => held(reply),
+            Command::Tool(_, reply) => held(reply),
             Command::Close(reply) => {
                 self.close = Some(reply);
                 return;

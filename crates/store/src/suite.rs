@@ -10,6 +10,7 @@ pub(crate) mod sessions;
 mod snapshots;
 mod together;
 mod tokens;
+mod tools;
 
 use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc};
 
@@ -155,6 +156,14 @@ promises! {
         an_opaque_token_is_found_by_its_hash_until_its_end,
         what_happens_to_tokens_reaches_everybody,
         that_a_key_is_revoked_reaches_those_who_follow_tokens;
+    tools: a_tool_is_found_as_it_was_created_and_by_its_tenant_only,
+        a_slug_is_taken_once_in_a_tenant_and_a_tenant_has_so_many_tools,
+        of_many_who_save_a_draft_one_is_accepted,
+        of_fifty_actions_of_one_revision_one_begins,
+        a_run_is_kept_with_what_it_wrote,
+        an_action_needs_a_session_and_settings_need_none,
+        what_is_old_is_forgotten_and_a_deleted_tool_leaves_nothing,
+        a_damaged_row_of_a_tool_is_told;
 }
 
 /// What only a database that daemons share has to keep.
@@ -214,6 +223,7 @@ fn every_call_can_move_between_threads() {
         check(store.ready_snapshots());
         check(store.standing(&sandbox.id));
         check(store.standings());
+        check(store.tools(&sandbox.tenant));
         check(store.close());
         check(Store::connect(""));
     };

@@ -9,12 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     execution::{Exit, Outcome, Status, StopReason},
+    ids::{NodeId, Tenant},
     tool::{
         contract::{ReportedStatus, ToolResult, UiPayload},
+        ids::{DraftSnapshotId, RunId, ToolId, VersionId},
         normalise::normalise,
         policy::UiPolicy,
-        session::Reported,
+        session::{Context, Reported, Step},
     },
+    units::Timestamp,
 };
 
 /// The most bytes that are kept of each of stdout and stderr.
@@ -52,6 +55,56 @@ impl RunStatus {
             Self::Queued | Self::Running => false,
             Self::Succeeded | Self::Failed | Self::TimedOut | Self::Cancelled => true,
         }
+    }
+}
+
+/// A run as it is kept, without what it wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolRun {
+    pub id: RunId,
+    pub tenant: Tenant,
+    pub tool: ToolId,
+    pub version: VersionId,
+    /// The snapshot of the draft that is run instead of the version.
+    pub snapshot: Option<DraftSnapshotId>,
+    pub user: String,
+    pub context: Context,
+    pub step: Step,
+    /// The server that carries it out.
+    pub node: NodeId,
+    pub status: RunStatus,
+    pub queued_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub error_summary: Option<String>,
+    pub artifacts: Vec<Artifact>,
+    /// Whether more was written than is kept.
+    pub stdout_truncated: bool,
+    pub stderr_truncated: bool,
+    /// The revision of its session after the run, if the run raised it.
+    pub revision: Option<u64>,
+}
+
+/// A file that a run left in `output/`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    pub id: String,
+    pub path: String,
+    pub bytes: u64,
+}
+
+/// What a run wrote, and what it shows as JSON.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct RunTexts {
+    pub payload: Option<String>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Output is the user's: it never appears in a log line.
+impl std::fmt::Debug for RunTexts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunTexts").finish_non_exhaustive()
     }
 }
 

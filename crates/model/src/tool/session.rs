@@ -94,7 +94,7 @@ impl fmt::Display for Context {
 }
 
 /// The state of a session. Whose it is stands in its row.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolSession {
     pub state: Map<String, Value>,
     pub revision: u64,
@@ -113,11 +113,14 @@ pub enum ActionConflict {
 }
 
 /// What a run of a tool is to its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Step {
     /// The first run: inputs and files, no action.
     Initial,
-    Action,
+    Action {
+        action_id: String,
+    },
 }
 
 /// How a run ended, as far as its session is concerned.
@@ -151,14 +154,16 @@ impl ToolSession {
     /// A first run that offers actions starts the session anew, also while an action runs: what that one
     /// reports belongs to a state that is gone, and is not written.
     #[must_use]
-    pub fn after(&self, step: Step, run: &RunId, reported: Reported) -> Option<Self> {
+    pub fn after(&self, step: &Step, run: &RunId, reported: Reported) -> Option<Self> {
         let state = match (step, reported) {
             (Step::Initial, Reported::Result { state, offers_actions: true }) => new_state(state),
             (Step::Initial, _) => return None,
-            (Step::Action, _) if self.running.as_ref() != Some(run) => return None,
-            (Step::Action, Reported::Result { state, offers_actions: _ }) => new_state(state),
-            (Step::Action, Reported::Failure) => Map::new(),
-            (Step::Action, Reported::Violation | Reported::Interrupted) => {
+            (Step::Action { .. }, _) if self.running.as_ref() != Some(run) => return None,
+            (Step::Action { .. }, Reported::Result { state, offers_actions: _ }) => {
+                new_state(state)
+            }
+            (Step::Action { .. }, Reported::Failure) => Map::new(),
+            (Step::Action { .. }, Reported::Violation | Reported::Interrupted) => {
                 return Some(Self { running: None, ..self.clone() });
             }
         };
@@ -184,6 +189,10 @@ mod tests {
 
     fn run(number: u8) -> RunId {
         RunId::from_random([number; 16])
+    }
+
+    fn action() -> Step {
+        Step::Action { action_id: "next".to_owned() }
     }
 
     fn state(value: u8) -> Map<String, Value> {
@@ -234,17 +243,17 @@ mod tests {
             (Step::Initial, Reported::Failure, None),
             (Step::Initial, Reported::Violation, None),
             (Step::Initial, Reported::Interrupted, None),
-            (Step::Action, result(set(), true), changed(state(2))),
-            (Step::Action, result(set(), false), changed(state(2))),
-            (Step::Action, result(StateUpdate::Clear, true), changed(Map::new())),
-            (Step::Action, result(StateUpdate::Keep, true), changed(Map::new())),
-            (Step::Action, Reported::Failure, changed(Map::new())),
-            (Step::Action, Reported::Violation, kept()),
-            (Step::Action, Reported::Interrupted, kept()),
+            (action(), result(set(), true), changed(state(2))),
+            (action(), result(set(), false), changed(state(2))),
+            (action(), result(StateUpdate::Clear, true), changed(Map::new())),
+            (action(), result(StateUpdate::Keep, true), changed(Map::new())),
+            (action(), Reported::Failure, changed(Map::new())),
+            (action(), Reported::Violation, kept()),
+            (action(), Reported::Interrupted, kept()),
         ];
         for (step, reported, expected) in table {
             let name = format!("{step:?} {reported:?}");
-            let after = session(3, Some(5)).after(step, &run(5), reported);
+            let after = session(3, Some(5)).after(&step, &run(5), reported);
             let after = after.map(|after| (after.state, after.revision, after.running));
             assert_eq!(after, expected, "{name}");
         }
@@ -253,13 +262,10 @@ mod tests {
     #[test]
     fn an_action_whose_session_was_started_anew_writes_nothing() {
         let anew = session(3, Some(5))
-            .after(Step::Initial, &run(6), result(StateUpdate::Keep, true))
+            .after(&Step::Initial, &run(6), result(StateUpdate::Keep, true))
             .unwrap();
         assert_eq!(anew.running, None);
-        assert_eq!(
-            anew.after(Step::Action, &run(5), result(StateUpdate::Set(state(9)), true)),
-            None
-        );
+        assert_eq!(anew.after(&action(), &run(5), result(StateUpdate::Set(state(9)), true)), None);
     }
 
     #[test]
@@ -320,7 +326,7 @@ mod tests {
                     },
                     Event::End { run: ended, reported } => {
                         let was_running = before.running == Some(run(ended));
-                        let after = session.after(Step::Action, &run(ended), reported);
+                        let after = session.after(&action(), &run(ended), reported);
                         prop_assert_eq!(after.is_some(), was_running);
                         session = after.unwrap_or(session);
                         prop_assert!(session.revision - before.revision <= 1);
@@ -328,7 +334,7 @@ mod tests {
                     }
                     Event::Restart => {
                         let reported = result(StateUpdate::Keep, true);
-                        session = session.after(Step::Initial, &run(number), reported).unwrap();
+                        session = session.after(&Step::Initial, &run(number), reported).unwrap();
                         prop_assert_eq!(session.revision, before.revision + 1);
                     }
                 }

@@ -4,7 +4,7 @@ use super::session::Session;
 use crate::StoreError;
 
 /// Step N brings the schema from version N to N + 1.
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 8] = [
     include_str!("../migrations/postgres/0001_api_keys.sql"),
     include_str!("../migrations/postgres/0002_sandboxes.sql"),
     include_str!("../migrations/postgres/0003_sessions.sql"),
@@ -12,6 +12,7 @@ const STEPS: [&str; 7] = [
     include_str!("../migrations/postgres/0005_audit.sql"),
     include_str!("../migrations/postgres/0006_snapshots.sql"),
     include_str!("../migrations/postgres/0007_reusable_names.sql"),
+    include_str!("../migrations/postgres/0008_tools.sql"),
 ];
 
 /// One daemon at a time; the others then find it done. The number is only ours.

@@ -10,15 +10,18 @@ use std::{
 };
 
 use tokio::runtime::Handle;
-use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement, types::ToSql};
+use tokio_postgres::{
+    Client, Config, Error, NoTls, Row, Statement,
+    types::{ToSql, Type},
+};
 
-use crate::StoreError;
+use crate::{StoreError, sql};
 
 /// The longest wait for an answer. The server itself gives up before.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// A connection and the statements that it has prepared.
-pub(super) struct Session {
+pub(crate) struct Session {
     client: Client,
     /// As many as there are different texts in this crate.
     statements: Mutex<HashMap<String, Statement>>,
@@ -43,7 +46,7 @@ impl Session {
     }
 
     /// Says whether a new connection is needed.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.client.is_closed() || self.silent.load(Ordering::Relaxed)
     }
 
@@ -106,6 +109,47 @@ impl Session {
         // The map is whole after every step, so a panic elsewhere does not make it wrong.
         self.statements.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl sql::Sql for Session {
+    const FOR_UPDATE: &'static str = " FOR UPDATE";
+
+    async fn rows(
+        &self,
+        table: &'static str,
+        sql: &str,
+        values: &[sql::Value],
+    ) -> Result<Vec<sql::Row>, StoreError> {
+        let rows = self.query(sql, &parameters(values)).await?;
+        rows.iter().map(|row| Ok(sql::Row::new(table, columns(table, row)?))).collect()
+    }
+
+    async fn write(&self, sql: &str, values: &[sql::Value]) -> Result<u64, StoreError> {
+        self.execute(sql, &parameters(values)).await
+    }
+}
+
+fn parameters(values: &[sql::Value]) -> Vec<&(dyn ToSql + Sync)> {
+    values.iter().map(parameter).collect()
+}
+
+fn parameter(value: &sql::Value) -> &(dyn ToSql + Sync) {
+    match value {
+        sql::Value::Null => &None::<String>,
+        sql::Value::Integer(number) => number,
+        sql::Value::Text(text) => text,
+    }
+}
+
+fn columns(table: &'static str, row: &Row) -> Result<Vec<sql::Value>, StoreError> {
+    let column = |(index, column): (usize, &tokio_postgres::Column)| match *column.type_() {
+        Type::INT8 => {
+            Ok(row.try_get::<_, Option<i64>>(index)?.map_or(sql::Value::Null, sql::Value::Integer))
+        }
+        Type::TEXT => Ok(row.try_get::<_, Option<String>>(index)?.into()),
+        _ => Err(StoreError::Row { table }),
+    };
+    row.columns().iter().enumerate().map(column).collect()
 }
 
 /// Returns an error with what is behind it, which the error itself leaves out.

@@ -16,7 +16,7 @@ use crate::{
     StoreError,
     command::{BATCH, Command, Reply},
     condition::Condition,
-    failpoint,
+    failpoint, tools,
     watch::Wakeups,
 };
 
@@ -206,6 +206,11 @@ impl Writer {
                             snapshots::delete(session, &tenant, &id).await
                         };
                         tell(reply, self.carry_out(delete).await);
+                    }
+                    Command::Tool(write, reply) => {
+                        let carry_out =
+                            async |session: &Session| tools::carry_out(session, &write).await;
+                        tell(reply, self.carry_out(carry_out).await);
                     }
                     Command::Close(reply) => close = Some(reply),
                 }

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use crate::StoreError;
 
 /// Step N brings the schema from version N to N + 1.
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 8] = [
     include_str!("../migrations/sqlite/0001_api_keys.sql"),
     include_str!("../migrations/sqlite/0002_sandboxes.sql"),
     include_str!("../migrations/sqlite/0003_sessions.sql"),
@@ -13,6 +13,7 @@ const STEPS: [&str; 7] = [
     include_str!("../migrations/sqlite/0005_audit.sql"),
     include_str!("../migrations/sqlite/0006_snapshots.sql"),
     include_str!("../migrations/sqlite/0007_reusable_names.sql"),
+    include_str!("../migrations/sqlite/0008_tools.sql"),
 ];
 
 /// Sets how the database is to work, checks it, and brings its schema up to date.
