@@ -136,6 +136,7 @@ impl Template {
         for dir in ["run", "tmp", "var", "var/tmp", "workspace"] {
             template.dir(dir)?;
         }
+        template.link(Path::new("workspace"), "work")?;
         template.etc()?;
         template.add_proc_files()?;
         template.add_programs()?;

@@ -41,6 +41,17 @@ async fn a_command_runs_and_its_end_and_output_are_kept() {
 }
 
 #[tokio::test]
+async fn the_workspace_is_also_at_work() {
+    let home = Home::new();
+    let server = home.start().await;
+    let sandbox = server.ready().await;
+    let script = "echo text > /work/file; cat /workspace/file; readlink /work";
+    let (_, output) = server.run(&sandbox, script).await;
+    assert_eq!(output, "text\nworkspace\n");
+    server.end().await;
+}
+
+#[tokio::test]
 async fn a_program_that_is_not_found_ends_with_127_and_one_that_cannot_be_executed_with_126() {
     let home = Home::new();
     let server = home.start().await;

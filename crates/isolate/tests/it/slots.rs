@@ -23,6 +23,14 @@ fn the_standard_streams_can_be_opened_by_their_paths() {
 }
 
 #[test]
+fn the_workspace_is_also_at_work_and_the_link_cannot_be_replaced() {
+    let mut host = Host::start();
+    let code = "echo text > /work/file; cat /workspace/file; readlink /work; rm /work";
+    let ran = host.run(&Run { code, ..SHELL }).unwrap();
+    assert_eq!((ran.stdout.as_str(), ran.exit), ("text\nworkspace\n", Exit::Code(1)));
+}
+
+#[test]
 fn nothing_is_left_of_a_slot() {
     let mut host = Host::start();
     let before = host.traces();
