@@ -226,7 +226,8 @@ impl Watch {
     fn start(control: Control, cgroup: Handles, limits: &Limits) -> Result<Self, EngineError> {
         let watch_memory = cgroup.is_empty().then_some(limits.memory.as_bytes());
         let cpu_before = cgroup.cpu_time().map_err(cannot("read the usage"))?;
-        control.send(&Command::Go { at_most: limits.timeout + BACKSTOP, watch_memory })?;
+        let at_most = limits.timeout + BACKSTOP;
+        control.send(&Command::Go { at_most, watch_memory, collect: None })?;
         let started = Instant::now();
         let until = tokio::time::Instant::from_std(started) + limits.timeout;
         Ok(Self { control, cgroup, started, cpu_before, stopped_for: None, until })

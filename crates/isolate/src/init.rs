@@ -4,6 +4,7 @@
 //! The order of the steps is the security argument: each may need a right that a later one gives
 //! up. Init knows no business rules; it reports the step that broke and ends.
 
+mod collect;
 mod copies;
 mod counters;
 mod ending;

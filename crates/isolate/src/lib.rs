@@ -5,6 +5,7 @@
 //! step by step, starts the user's program as PID 2 and reports how it ended. This crate knows
 //! nothing of executions, languages, the store or the wire.
 
+pub mod collect;
 pub mod files;
 mod identity;
 pub mod paths;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
+    collect::Collect,
     paths::NoPath,
     plan::{Broken, Exit, Plan, Program, Rights, SlotSpec},
     posture::{Posture, Volumes},
@@ -148,10 +149,12 @@ pub enum Command {
     /// Makes it the supervisor of the container that it was started in.
     Contained(Box<ContainedPlan>),
     /// The request is on its way to the program; it may run this long. Without a cgroup init
-    /// itself looks after the memory.
+    /// itself looks after the memory. With `collect`, the files of the program follow the report of its
+    /// end, which then comes when all of its processes are gone.
     Go {
         at_most: Duration,
         watch_memory: Option<u64>,
+        collect: Option<Collect>,
     },
     Kill,
 }
@@ -248,7 +251,8 @@ mod tests {
 
     #[test]
     fn a_cut_or_empty_packet_is_refused() {
-        let go = Command::Go { at_most: Duration::from_secs(9), watch_memory: Some(1) };
+        let go =
+            Command::Go { at_most: Duration::from_secs(9), watch_memory: Some(1), collect: None };
         let packet = encode(&go).unwrap();
         assert!(matches!(decode::<Command>(&[]), Err(WireError::Empty)));
         for end in 1..packet.len() {

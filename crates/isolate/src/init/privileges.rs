@@ -88,14 +88,19 @@ fn become_root_inside() -> Result<(), Errno> {
     set_no_new_privs(true)
 }
 
-/// Leaves init only the rights to signal the processes of its slot and to read their exit status and,
-/// where it has to watch their memory itself, its size. Its own filter has no call that changes them.
+/// What init keeps. A slot of a pool does not know yet whether its files will be collected.
+const OF_INIT: CapabilitySet =
+    CapabilitySet::KILL.union(CapabilitySet::SYS_PTRACE).union(CapabilitySet::DAC_READ_SEARCH);
+
+/// Leaves init only the rights to signal the processes of its slot, to read their exit status and,
+/// where it has to watch their memory itself, its size, and to read the files that they left. All of
+/// them are good for the slot's own user namespace only. Its own filter has no call that changes them.
 pub(super) fn of_init(plan: &Plan) -> Result<(), Broken> {
     let at = Broken::at(Step::Privileges);
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(&at)?;
     empty_bounding_set().map_err(&at)?;
     clear_ambient_capability_set().map_err(&at)?;
-    only(CapabilitySet::KILL | CapabilitySet::SYS_PTRACE).map_err(&at)?;
+    only(OF_INIT).map_err(&at)?;
     set_no_new_privs(true).map_err(&at)?;
     sys::seccomp::load(&plan.init_filter).map_err(Broken::at(Step::Seccomp))
 }

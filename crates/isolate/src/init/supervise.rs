@@ -13,12 +13,13 @@ use rustix::{
     },
 };
 
-use super::{Ready, ending::end_all, exit_of, exiting, report, wait_for_the_end};
+use super::{Ready, collect, ending::end_all, exit_of, exiting, report, wait_for_the_end};
 use super::{
     memory::{self, MemoryWatch},
     word::Word,
 };
 use crate::{
+    collect::Collect,
     plan::{Broken, Exit},
     socket::PacketSocket,
     sys,
@@ -32,10 +33,20 @@ pub(super) fn run(control: &PacketSocket, ready: &Ready) {
     if report(control, &Report::Ready).is_err() {
         return;
     }
-    let Ok(Some(ending)) = watch(control, ready, cpu_before) else { return };
-    if report(control, &ending).is_ok() {
+    let Ok(Some(ProgramEnd { report: how, collect })) = watch(control, ready, cpu_before) else {
+        return;
+    };
+    let told = report(control, &how)
+        .and_then(|()| collect.map_or(Ok(()), |collect| collect::send(control, &collect)));
+    if told.is_ok() {
         wait_for_the_end(control);
     }
+}
+
+/// How a program ended, and what is collected of it. Files are collected only when no process is left.
+struct ProgramEnd {
+    report: Report,
+    collect: Option<Collect>,
 }
 
 /// What may end a program while it runs, and what init saw of it.
@@ -47,6 +58,7 @@ struct Watch<'a> {
     /// What the program had used when it was ready for its request: the runtime's own start.
     cpu_before: Duration,
     memory_ran_out: bool,
+    collect: Option<Collect>,
     /// Whether the filter's listener has not hung up yet.
     has_filtered_tasks: bool,
 }
@@ -56,7 +68,7 @@ fn watch(
     control: &PacketSocket,
     ready: &Ready,
     cpu_before: Duration,
-) -> Result<Option<Report>, Errno> {
+) -> Result<Option<ProgramEnd>, Errno> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let deadline = timerfd_create(TimerfdClockId::Monotonic, flags)?;
     let mut watch = Watch {
@@ -66,6 +78,7 @@ fn watch(
         memory: None,
         cpu_before,
         memory_ran_out: false,
+        collect: None,
         has_filtered_tasks: ready.main.filter_listener.is_some(),
     };
     loop {
@@ -85,7 +98,7 @@ fn watch(
         if happened.all_exiting
             && let Some(report) = watch.early_report()
         {
-            return Ok(Some(report));
+            return Ok(Some(ProgramEnd { report, collect: None }));
         }
         if happened.deadline {
             drain(&watch.deadline);
@@ -142,10 +155,11 @@ impl Watch<'_> {
     }
 
     /// Returns how the program ended, when all of it has begun to exit and before it can be waited for.
-    /// Without a cgroup what it has used is known only then, so there is nothing to report earlier.
+    /// Without a cgroup what it has used is known only then, so there is nothing to report earlier. Files are
+    /// collected when all processes are gone.
     fn early_report(&mut self) -> Option<Report> {
         self.has_filtered_tasks = false;
-        if self.memory.is_some() {
+        if self.memory.is_some() || self.collect.is_some() {
             return None;
         }
         if let Some(broken) = self.broken_step() {
@@ -181,7 +195,8 @@ impl Watch<'_> {
             | Command::Sandbox(_)
             | Command::Taken
             | Command::Contained(_) => Err(Errno::BADMSG),
-            Command::Go { at_most, watch_memory } => {
+            Command::Go { at_most, watch_memory, collect } => {
+                self.collect = collect;
                 self.memory = watch_memory.map(MemoryWatch::new);
                 arm(&self.deadline, at_most)
             }
@@ -194,7 +209,7 @@ impl Watch<'_> {
     }
 
     /// Ends what the program left behind, and says how it ended.
-    fn ending(self, exit: Exit) -> Result<Report, Errno> {
+    fn ending(self, exit: Exit) -> Result<ProgramEnd, Errno> {
         self.end_all()?;
         loop {
             match wait(WaitOptions::empty()) {
@@ -204,9 +219,10 @@ impl Watch<'_> {
             }
         }
         if let Some(broken) = self.broken_step() {
-            return Ok(Report::Broken(broken));
+            return Ok(ProgramEnd { report: Report::Broken(broken), collect: None });
         }
-        Ok(Report::Exited { exit, seen: self.seen(), all_gone: true })
+        let report = Report::Exited { exit, seen: self.seen(), all_gone: true };
+        Ok(ProgramEnd { report, collect: self.collect })
     }
 }
 

@@ -506,6 +506,8 @@ pub(super) const INIT: &[i64] = &[
     SYS_exit_group,
     // Only for looking after the memory where there is no cgroup.
     SYS_fcntl,
+    // Only for collecting files.
+    SYS_fstat,
     SYS_getdents64,
     SYS_getpid,
     SYS_getrusage,
@@ -515,6 +517,8 @@ pub(super) const INIT: &[i64] = &[
     SYS_mremap,
     SYS_munmap,
     SYS_openat,
+    // Only for collecting files.
+    SYS_openat2,
     SYS_ppoll,
     SYS_read,
     SYS_readlinkat,

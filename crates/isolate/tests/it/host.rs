@@ -222,7 +222,8 @@ pub(crate) fn let_in(ends: SlotEnds, run: &Run<'_>) -> Result<Running, Broken> {
     }
     ends.cgroup.limit_memory(run.memory).unwrap();
     let watch_memory = ends.cgroup.is_empty().then_some(run.memory);
-    command(&ends.control, &Command::Go { at_most: run.at_most, watch_memory });
+    let go = Command::Go { at_most: run.at_most, watch_memory, collect: None };
+    command(&ends.control, &go);
     let bytes = request(run.env.iter().copied(), run.code.as_bytes());
     blocking(ends.code).write_all(&bytes).unwrap();
     blocking(ends.stdin).write_all(run.stdin.as_bytes()).unwrap();
