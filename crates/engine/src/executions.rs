@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use isolate::collect::Collect;
 use model::{
     admission::Overloaded,
     execution::{Execution, Outcome, StopReason, Stream},
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     Engine,
+    collect::CollectedFiles,
     queue::QueueClient,
-    run::{self, Stop, Waiting},
+    run::{self, Collection, Stop, Waiting},
 };
 
 /// How many events of one execution may wait for its client. When they are full the pipe is not
@@ -31,6 +33,15 @@ pub struct Client {
 pub struct Submitted {
     pub events: mpsc::Receiver<Event>,
     pub canceller: Canceller,
+}
+
+/// An accepted execution whose files are collected at its end.
+#[derive(Debug)]
+pub struct CollectedSubmission {
+    pub submitted: Submitted,
+    /// Has its value before `Ended` is sent, however the program ended. It is closed without a value if the
+    /// execution never started or is `Broken`.
+    pub files: oneshot::Receiver<CollectedFiles>,
 }
 
 /// Cancels one execution, from anywhere. Cancelling twice, or after the end, does nothing.
@@ -70,7 +81,26 @@ impl Client {
     }
 
     /// Accepts an execution into the queue, or refuses it at once when there is no room.
-    pub fn submit(&self, mut execution: Execution) -> Result<Submitted, Overloaded> {
+    pub fn submit(&self, execution: Execution) -> Result<Submitted, Overloaded> {
+        self.accept(execution, None)
+    }
+
+    /// Does the same for an execution whose files are collected at its end.
+    pub fn submit_and_collect(
+        &self,
+        execution: Execution,
+        collect: Collect,
+    ) -> Result<CollectedSubmission, Overloaded> {
+        let (to, files) = oneshot::channel();
+        let submitted = self.accept(execution, Some(Collection { collect, to }))?;
+        Ok(CollectedSubmission { submitted, files })
+    }
+
+    fn accept(
+        &self,
+        mut execution: Execution,
+        collection: Option<Collection>,
+    ) -> Result<Submitted, Overloaded> {
         execution.freshness = execution.freshness.at_least(self.engine.inner.freshness);
         let place = self.engine.inner.queue.line_up(&self.queued_as, execution.size())?;
         let (events_in, events) = mpsc::channel(WAITING_EVENTS);
@@ -80,7 +110,7 @@ impl Client {
         let in_line = engine.inner.slots.line_up(self.queued_as.tenant(), &execution);
         let tenant = Arc::clone(self.queued_as.tenant());
         self.engine.inner.tasks.start("execution", async move {
-            let waiting = Waiting { tenant, place, in_line };
+            let waiting = Waiting { tenant, place, in_line, collection };
             run::execution(&engine, execution, waiting, events_in, Stop::new(stop)).await;
         });
         Ok(Submitted { events, canceller: Canceller { reason } })

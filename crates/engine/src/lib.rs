@@ -2,6 +2,7 @@
 //!
 //! Knows no HTTP, WebSocket or gRPC: surfaces translate to and from these types.
 
+pub mod collect;
 pub mod executions;
 pub mod images;
 pub mod languages;

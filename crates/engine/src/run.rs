@@ -1,5 +1,6 @@
 //! One execution from its turn in the queue to its last event.
 
+mod collect;
 mod output;
 
 use std::{
@@ -27,10 +28,14 @@ use crate::{
     slots::{self, Ends, InLine, Slot},
     spawner::Control,
 };
+pub(crate) use collect::Collection;
 use output::{Budget, LastWords};
 
 /// How long init may take to end a slot before the spawner is asked to.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The same for a slot whose files are collected: they are lost with its init.
+const KILL_PATIENCE_WITH_FILES: Duration = Duration::from_secs(5);
 
 /// How much later than the daemon's own clock init ends a program: only if the daemon hangs.
 const BACKSTOP: Duration = Duration::from_millis(250);
@@ -64,13 +69,15 @@ pub(crate) struct Waiting {
     pub(crate) tenant: Arc<str>,
     pub(crate) place: Place,
     pub(crate) in_line: Option<InLine>,
+    /// What to collect at the end, if anything.
+    pub(crate) collection: Option<Collection>,
 }
 
 /// Waits for its turn, runs the code and tells everything through `events`.
 pub(crate) async fn execution(
     engine: &Engine,
     execution: Execution,
-    Waiting { tenant, mut place, in_line }: Waiting,
+    Waiting { tenant, mut place, in_line, collection }: Waiting,
     events: mpsc::Sender<Event>,
     mut stop: Stop,
 ) {
@@ -85,7 +92,7 @@ pub(crate) async fn execution(
     };
     let pool = in_line.map(InLine::leave);
     let last = match slot {
-        Ok(slot) => run(engine, slot, execution, &events, stop).await,
+        Ok(slot) => run(engine, slot, execution, collection, &events, stop).await,
         Err(error) => Err(error),
     };
     // The place is free before the client hears of the end: its next request finds room.
@@ -143,6 +150,7 @@ async fn run(
     engine: &Engine,
     slot: Slot,
     execution: Execution,
+    collection: Option<Collection>,
     events: &mpsc::Sender<Event>,
     mut stop: Stop,
 ) -> Result<(Outcome, Remains), EngineError> {
@@ -154,7 +162,7 @@ async fn run(
     let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(cannot("read stderr"))?;
 
     send(events, Event::Started).await;
-    let mut watch = Watch::start(control, cgroup, &limits)?;
+    let mut watch = Watch::start(control, cgroup, &limits, collection.as_ref())?;
     let env = execution.env.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let code = feed(code, request(env, execution.code.as_bytes()));
     let stdin = feed(stdin, execution.stdin.into_bytes());
@@ -180,7 +188,7 @@ async fn run(
                 if is_running {
                     watch.stop(StopReason::Deadline)?;
                 } else {
-                    watch.until += KILL_PATIENCE;
+                    watch.until += watch.patience;
                     engine.inner.slots.destroy(number).await?;
                 }
             }
@@ -190,6 +198,13 @@ async fn run(
         last_words.are_written();
     }
     let (end, remains) = watch.end(report)?;
+    if let Some(collection) = collection {
+        let is_told = end.exit.is_some();
+        let received = collection.receive(is_told.then_some(&remains.control)).await;
+        if received.is_err() {
+            engine.inner.slots.destroy(number).await?;
+        }
+    }
     if !is_pumped {
         pumping.await;
     }
@@ -198,7 +213,7 @@ async fn run(
 
 /// What is left of a slot when its program has ended. Dropping it lets init go.
 struct Remains {
-    _control: Control,
+    control: Control,
     _cgroup: Handles,
 }
 
@@ -210,6 +225,8 @@ struct Watch {
     /// What the slot had used before its request: the start of the runtime and its warm-up.
     cpu_before: Duration,
     stopped_for: Option<StopReason>,
+    /// How long init may take to end the slot.
+    patience: Duration,
     /// The deadline; once stopped, when to ask for more force.
     until: tokio::time::Instant,
 }
@@ -223,20 +240,29 @@ struct End {
 }
 
 impl Watch {
-    fn start(control: Control, cgroup: Handles, limits: &Limits) -> Result<Self, EngineError> {
+    fn start(
+        control: Control,
+        cgroup: Handles,
+        limits: &Limits,
+        collection: Option<&Collection>,
+    ) -> Result<Self, EngineError> {
         let watch_memory = cgroup.is_empty().then_some(limits.memory.as_bytes());
         let cpu_before = cgroup.cpu_time().map_err(cannot("read the usage"))?;
         let at_most = limits.timeout + BACKSTOP;
-        control.send(&Command::Go { at_most, watch_memory, collect: None })?;
+        let (collect, patience) = match collection {
+            Some(collection) => (Some(collection.collect.clone()), KILL_PATIENCE_WITH_FILES),
+            None => (None, KILL_PATIENCE),
+        };
+        control.send(&Command::Go { at_most, watch_memory, collect })?;
         let started = Instant::now();
         let until = tokio::time::Instant::from_std(started) + limits.timeout;
-        Ok(Self { control, cgroup, started, cpu_before, stopped_for: None, until })
+        Ok(Self { control, cgroup, started, cpu_before, stopped_for: None, patience, until })
     }
 
     /// Has everything in the slot killed. The first reason is the one that counts.
     fn stop(&mut self, reason: StopReason) -> Result<(), EngineError> {
         self.stopped_for.get_or_insert(reason);
-        self.until = tokio::time::Instant::now() + KILL_PATIENCE;
+        self.until = tokio::time::Instant::now() + self.patience;
         // Either alone would do: the first is quicker, the second needs no support of the kernel.
         let _ = self.cgroup.kill();
         self.control.send(&Command::Kill)
@@ -264,7 +290,7 @@ impl Watch {
             oom_kills: counted.oom_kills.max(seen.memory_ran_out.into()),
         };
         let end = End { exit, stopped_for: self.stopped_for, duration, usage };
-        Ok((end, Remains { _control: self.control, _cgroup: self.cgroup }))
+        Ok((end, Remains { control: self.control, _cgroup: self.cgroup }))
     }
 }
 

@@ -8,11 +8,12 @@ use std::{
 };
 
 use isolate::{
+    collect::CollectReport,
     plan::{Program, SlotSpec},
     posture::{Posture, Volumes},
     sandbox::{SandboxAnswer, SandboxOrder},
     slot::SlotEnds,
-    socket::PacketSocket,
+    socket::{Packet, PacketSocket},
     wire::{self, CgroupFile, Notice, Order},
 };
 use rustix::{
@@ -356,19 +357,30 @@ impl Control {
 
     /// Returns the next report.
     pub(crate) async fn receive(&self) -> Result<wire::Report, EngineError> {
-        self.read(RecvFlags::empty()).await
+        let packet = self.read(RecvFlags::empty()).await?;
+        wire::decode(&packet.bytes).map_err(EngineError::InitConfused)
     }
 
     /// Returns the next report, and leaves it to whoever receives it.
     pub(crate) async fn peek(&self) -> Result<wire::Report, EngineError> {
-        self.read(RecvFlags::PEEK).await
+        let packet = self.read(RecvFlags::PEEK).await?;
+        wire::decode(&packet.bytes).map_err(EngineError::InitConfused)
     }
 
-    async fn read(&self, how: RecvFlags) -> Result<wire::Report, EngineError> {
+    /// Returns the next packet about collected files, with the descriptor of a file.
+    pub(crate) async fn receive_collected(
+        &self,
+    ) -> Result<(CollectReport, Option<OwnedFd>), EngineError> {
+        let packet = self.read(RecvFlags::empty()).await?;
+        let report = wire::decode(&packet.bytes).map_err(EngineError::InitConfused)?;
+        Ok((report, packet.fds.into_iter().next()))
+    }
+
+    async fn read(&self, how: RecvFlags) -> Result<Packet, EngineError> {
         let flags = RecvFlags::DONTWAIT | how;
         let read = self.socket.async_io(Interest::READABLE, |s| Ok(s.receive(flags)?));
         match read.await {
-            Ok(Some(packet)) => wire::decode(&packet.bytes).map_err(EngineError::InitConfused),
+            Ok(Some(packet)) => Ok(packet),
             Ok(None) => Err(EngineError::InitGone),
             Err(source) => Err(EngineError::System { doing: "listen to init", source }),
         }

@@ -9,6 +9,8 @@ mod bombs;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
+mod collect;
+#[cfg(test)]
 mod companions;
 #[cfg(test)]
 mod concurrent_commands;
