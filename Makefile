@@ -5,7 +5,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 # Stages that a file brings in: NAME is run as tests/NAME/stage once that file is there.
 # The order is the order of running. The leak audit looks at what all the others left behind.
-HOOKS := fuzz pages user vm stress sdk langchain mcp schemathesis generators browser docker kills faults leaks
+HOOKS := fuzz tools pages user vm stress sdk langchain mcp schemathesis generators browser docker kills faults leaks
 
 .DEFAULT_GOAL := help
 .PHONY: help run test soak fuzz bench lint fmt setup

@@ -26,7 +26,7 @@ pub(crate) fn execution(execute: fathom::Execute, limits: Limits) -> Execution {
     Execution {
         language: execute.language,
         code: execute.code,
-        stdin: execute.stdin.unwrap_or_default(),
+        stdin: execute.stdin.unwrap_or_default().into_bytes(),
         env: execute.env,
         limits,
         freshness: match execute.freshness {

@@ -16,6 +16,7 @@ mod slots;
 mod spawner;
 pub mod tasks;
 mod tenant_number;
+pub mod tools;
 
 /// What stands between executions and the machine.
 pub mod posture {

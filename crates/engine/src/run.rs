@@ -165,7 +165,7 @@ async fn run(
     let mut watch = Watch::start(control, cgroup, &limits, collection.as_ref())?;
     let env = execution.env.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let code = feed(code, request(env, execution.code.as_bytes()));
-    let stdin = feed(stdin, execution.stdin.into_bytes());
+    let stdin = feed(stdin, execution.stdin);
     let mut feeding = std::pin::pin!(async { tokio::join!(code, stdin) });
     let budget = Budget::new(limits.max_output.as_bytes());
     let last_words = LastWords::default();

@@ -5,7 +5,7 @@ mod actor;
 mod adjusting;
 pub mod attach;
 mod bound;
-mod clock;
+pub(crate) mod clock;
 mod command;
 mod companions;
 mod creating;

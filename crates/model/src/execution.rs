@@ -16,7 +16,7 @@ use crate::{limits::Limits, units::ByteSize};
 pub struct Execution {
     pub language: String,
     pub code: String,
-    pub stdin: String,
+    pub stdin: Vec<u8>,
     pub env: Vec<(String, String)>,
     pub limits: Limits,
     pub freshness: Freshness,

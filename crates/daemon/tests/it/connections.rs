@@ -76,7 +76,7 @@ async fn what_the_client_asks_for_is_what_is_submitted() {
     peer.send(frame).await;
     peer.until_end("a").await;
     let [seen] = daemon.scripted.seen().try_into().unwrap();
-    assert_eq!((seen.stdin.as_str(), seen.freshness), ("in\u{0}", Freshness::Strict));
+    assert_eq!((seen.stdin.as_slice(), seen.freshness), (&b"in\0"[..], Freshness::Strict));
     assert_eq!(seen.env, [("LD_PRELOAD".to_owned(), "x".to_owned())]);
     let limits = (seen.limits.timeout, seen.limits.memory.as_bytes(), seen.limits.cpu_shares);
     assert_eq!(limits, (Duration::from_millis(7), 99 << 20, 5));

@@ -32,6 +32,10 @@ PRELOAD = """
 
 NEEDED = ["atexit", "linecache", "traceback"]  # by this file itself
 
+# Modules of runs of tools, in a folder that only those runs have in `sys.path`.
+TOOLS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "tools")
+TOOL_MODULES = "runner ringfence_tool skriptoteket_toolkit tool_errors pdf_helper".split()
+
 # Exercises what nearly every program uses, so that caches are filled (and, in a slot, pages are touched).
 WARM_UP = """
 import io, sys, traceback
@@ -69,6 +73,10 @@ def main():
     sys.path.insert(0, here)
     preloaded.load(NEEDED + (os.environ.pop("RINGFENCE_PRELOAD", None) or PRELOAD).split() + ours)
     sys.path.remove(here)
+    if is_zygote:
+        sys.path.insert(0, TOOLS)
+        preloaded.load(TOOL_MODULES)
+        sys.path.remove(TOOLS)
     leave, zygote = (sys.modules.pop(name) for name in ours) if ours else (None, None)
 
     sys.stdout.reconfigure(line_buffering=True)  # Output is streamed, also into a pipe.
@@ -250,6 +258,8 @@ class Preloaded:
         for entry in sys.path:
             if entry == self.standard:
                 return False
+            if entry == TOOLS:
+                continue
             try:
                 if not tops.isdisjoint(file.partition(".")[0] for file in self.list_directory(entry or ".")):
                     return True

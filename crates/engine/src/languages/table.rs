@@ -40,6 +40,7 @@ fn python(program: String) -> Language {
             .collect(),
     };
     let file = |name: &str, content: &str| (format!("{folder}/{name}"), content.into());
+    let tool = |name: &str, content: &str| (format!("{OURS}/tools/{name}"), content.into());
     Language {
         warm: if isolate::zygote::IS_WRITTEN { Warm::Fork(zygote) } else { Warm::Park(zygote) },
         pool_size: 8,
@@ -50,6 +51,16 @@ fn python(program: String) -> Language {
             file("sitecustomize.py", include_str!("../../languages/python/park.py")),
             file("zygote.py", include_str!("../../languages/python/zygote.py")),
             file("leave.py", include_str!("../../languages/python/leave.py")),
+            tool("runner.py", include_str!("../../languages/tools/runner.py")),
+            tool("runner_json.py", include_str!("../../languages/tools/runner_json.py")),
+            tool("runner_payload.py", include_str!("../../languages/tools/runner_payload.py")),
+            tool("ringfence_tool.py", include_str!("../../languages/tools/ringfence_tool.py")),
+            tool(
+                "skriptoteket_toolkit.py",
+                include_str!("../../languages/tools/skriptoteket_toolkit.py"),
+            ),
+            tool("tool_errors.py", include_str!("../../languages/tools/tool_errors.py")),
+            tool("pdf_helper.py", include_str!("../../languages/tools/pdf_helper.py")),
         ],
         ..row("python", program, "main.py", ByteSize::mib(16))
     }

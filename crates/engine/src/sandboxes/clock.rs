@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 use model::units::Timestamp;
 
 /// Returns the time of day.
-pub(super) fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
     Timestamp::from(SystemTime::now())
 }

@@ -114,7 +114,7 @@ async fn a_background_process_does_not_delay_the_end() {
 async fn stdin_that_nobody_reads_and_large_code_do_no_harm() {
     let node = Node::start().await;
     let code = format!("# {}\nprint('done')", "x".repeat(500 * 1024));
-    let execution = Execution { stdin: "y".repeat(1 << 20), ..python(&code) };
+    let execution = Execution { stdin: b"y".repeat(1 << 20), ..python(&code) };
     assert_eq!(node.run(execution).await.out(), "done\n");
 }
 

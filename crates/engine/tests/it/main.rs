@@ -66,4 +66,6 @@ mod snippets;
 mod stock;
 #[cfg(test)]
 mod tenants;
+#[cfg(test)]
+mod tools;
 mod user_ranges;

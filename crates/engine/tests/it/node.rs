@@ -91,7 +91,7 @@ pub(crate) fn python(code: &str) -> Execution {
     Execution {
         language: "python".into(),
         code: code.into(),
-        stdin: String::new(),
+        stdin: Vec::new(),
         env: Vec::new(),
         limits: Limits {
             timeout: Duration::from_mins(1),

@@ -113,7 +113,7 @@ fn execution(language: &str, snippet: &Snippet, freshness: Freshness) -> Executi
         max_output: ByteSize::mib(16),
         ..Limits::default()
     };
-    Execution { language: language.into(), code, stdin, env, limits, freshness }
+    Execution { language: language.into(), code, stdin: stdin.into(), env, limits, freshness }
 }
 
 /// Reads the snippets of a language, in the order of their names.

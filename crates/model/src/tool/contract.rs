@@ -42,24 +42,71 @@ pub struct Violation {
 impl ToolResult {
     /// Reads a `result.json`. Its size is the caller's to bound.
     pub fn read(bytes: &[u8]) -> Result<Self, Violation> {
-        let mut reader = serde_json::Deserializer::from_slice(bytes);
-        let result = serde_path_to_error::deserialize(&mut reader).map_err(|error| Violation {
+        let value: Value = serde_json::from_slice(bytes)
+            .map_err(|error| Violation { place: DOCUMENT.to_owned(), reason: error.to_string() })?;
+        check_objects(&value)?;
+        serde_path_to_error::deserialize(&value).map_err(|error| Violation {
             place: place(error.path()),
             reason: error.inner().to_string(),
-        })?;
-        reader.end().map_err(|error| Violation {
-            place: "result.json".to_owned(),
-            reason: error.to_string(),
-        })?;
-        Ok(result)
+        })
     }
+}
+
+/// How the whole document is called.
+const DOCUMENT: &str = "result.json";
+
+/// Refuses lists where the contract has objects: the reader would take their elements for fields.
+fn check_objects(result: &Value) -> Result<(), Violation> {
+    if !result.is_object() {
+        return Err(not_an_object(DOCUMENT.to_owned()));
+    }
+    for (name, below) in
+        [("artifacts", &[][..]), ("outputs", &["columns", "rows"]), ("next_actions", &["fields"])]
+    {
+        for (index, element) in elements(result, name) {
+            let place = format!("{name}[{index}]");
+            for name in below {
+                check_list(element, name, &place)?;
+            }
+            if !element.is_object() {
+                return Err(not_an_object(place));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_list(parent: &Value, name: &str, place: &str) -> Result<(), Violation> {
+    for (index, element) in elements(parent, name) {
+        let place = format!("{place}.{name}[{index}]");
+        check_field(element, &place)?;
+    }
+    Ok(())
+}
+
+/// Checks that a field is an object, and that its options are.
+pub(super) fn check_field(field: &Value, place: &str) -> Result<(), Violation> {
+    let options = elements(field, "options").find(|(_, option)| !option.is_object());
+    match options {
+        Some((index, _)) => Err(not_an_object(format!("{place}.options[{index}]"))),
+        None if field.is_object() => Ok(()),
+        None => Err(not_an_object(place.to_owned())),
+    }
+}
+
+fn elements<'a>(parent: &'a Value, name: &str) -> impl Iterator<Item = (usize, &'a Value)> {
+    parent.get(name).and_then(Value::as_array).into_iter().flatten().enumerate()
+}
+
+fn not_an_object(place: String) -> Violation {
+    Violation { place, reason: "this is not an object".to_owned() }
 }
 
 /// Names the place of an error. A part that the reader does not know is shown as `?` by its path.
 fn place(path: &serde_path_to_error::Path) -> String {
     let path = path.to_string();
     match path.trim_end_matches(['?', '.']) {
-        "" => "result.json".to_owned(),
+        "" => DOCUMENT.to_owned(),
         known => known.to_owned(),
     }
 }

@@ -22,8 +22,8 @@ use crate::{
 
 /// The most bytes that are kept of each of stdout and stderr.
 pub const MAX_STREAM_BYTES: usize = 200_000;
-/// The most bytes that are read of a `result.json`.
-pub const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+/// The most bytes that are read of a `result.json`. Read, it takes up to sixteen times as much memory.
+pub const MAX_RESULT_BYTES: usize = 8 * 1024 * 1024;
 /// The most characters of an error summary.
 const MAX_SUMMARY: usize = 20_000;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::tool::contract::{Choice, Field, FieldValue, not_none, trimmed};
+use crate::tool::contract::{Choice, Field, FieldValue, check_field, not_none, trimmed};
 
 /// The settings of a tool: the same kinds of fields that its forms have.
 pub type SettingsSchema = Vec<Field>;
@@ -128,6 +128,10 @@ fn read_fields<T: DeserializeOwned>(
     };
     let (mut fields, mut issues, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
     for (index, element) in elements.iter().enumerate() {
+        if let Err(violation) = check_field(element, &format!("[{index}]")) {
+            issues.push(issue(violation.place, violation.reason));
+            continue;
+        }
         match serde_path_to_error::deserialize::<_, T>(element) {
             Err(error) => {
                 let path = match error.path().to_string() {
@@ -228,7 +232,7 @@ mod tests {
                 {"name": " d ", "label": "D", "kind": "text"},
             ])),
             [
-                "[0]: invalid type: integer `1`, expected struct InputField",
+                "[0]: this is not an object",
                 "[1]: unknown variant `multi_enum`, expected one of `string`, `text`, `integer`, `number`, `boolean`, \
                  `enum`, `file`",
                 "[2].label: a message, key, name, label, id or option is blank",

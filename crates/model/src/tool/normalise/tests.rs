@@ -103,20 +103,20 @@ fn results_are_normalised_as_the_table_says() {
 fn documents_that_are_no_json_are_violations() {
     for (bytes, reason) in [
         (&b""[..], "result.json: EOF while parsing a value at line 1 column 0"),
-        (b"[]", "result.json: invalid length 0"),
-        (b"{} {}", "contract_version"),
+        (b"[]", "result.json: this is not an object"),
+        (b"{} {}", "result.json: trailing characters"),
         (b"\xff", "result.json: expected value"),
         (
             br#"{"contract_version":2,"status":"failed","error_summary":null,"state":{"a":NaN}}"#,
-            "state.a: expected value",
+            "result.json: expected value",
         ),
         (
             br#"{"contract_version":2,"status":"failed","error_summary":null,"state":{"a":1e999}}"#,
-            "state.a: number out of range",
+            "result.json: number out of range",
         ),
         (
             br#"{"contract_version":2,"status":"failed","error_summary":"\ud800"}"#,
-            "error_summary: unexpected end of hex escape",
+            "result.json: unexpected end of hex escape",
         ),
         (
             br#"{"contract_version":2,"status":"failed","error_summary":null} x"#,

@@ -65,7 +65,7 @@ pub(super) const CASES: &[(&str, &str, &str)] = &[
     (
         "an output that is a text",
         r#"{"outputs":["a"]}"#,
-        r#"{"error":"outputs[0]: invalid type: string \"a\", expected internally tagged enum Output"}"#,
+        r#"{"error":"outputs[0]: this is not an object"}"#,
     ),
     (
         "an output with unknown keys",
@@ -279,7 +279,7 @@ pub(super) const CASES: &[(&str, &str, &str)] = &[
     (
         "a row that is a list",
         r#"{"outputs":[{"kind":"table","columns":[{"key":"a","label":"A"}],"rows":[[1]]}]}"#,
-        r#"{"error":"outputs[0]: invalid type: sequence, expected a map"}"#,
+        r#"{"error":"outputs[0].rows[0]: this is not an object"}"#,
     ),
     (
         "cells of columns that are not listed vanish without a notice",
@@ -630,5 +630,31 @@ pub(super) const CASES: &[(&str, &str, &str)] = &[
         "prefill that is a list",
         r#"{"next_actions":[{"action_id":"a","label":"A","prefill":[]}]}"#,
         r#"{"error":"next_actions[0].prefill: invalid type: sequence, expected a map"}"#,
+    ),
+    // Lists in the place of objects.
+    (
+        "an output that is a list",
+        r#"{"outputs":[["markdown","a"]]}"#,
+        r#"{"error":"outputs[0]: this is not an object"}"#,
+    ),
+    (
+        "a column that is a list",
+        r#"{"outputs":[{"kind":"table","columns":[["a","A"]],"rows":[]}]}"#,
+        r#"{"error":"outputs[0].columns[0]: this is not an object"}"#,
+    ),
+    (
+        "an action that is a list",
+        r#"{"next_actions":[["a","A"]]}"#,
+        r#"{"error":"next_actions[0]: this is not an object"}"#,
+    ),
+    (
+        "an option that is a list",
+        r#"{"next_actions":[{"action_id":"a","label":"A","fields":[{"name":"n","label":"N","kind":"enum","options":[["x","X"]]}]}]}"#,
+        r#"{"error":"next_actions[0].fields[0].options[0]: this is not an object"}"#,
+    ),
+    (
+        "an artifact that is a list",
+        r#"{"artifacts":[["output/a",1]]}"#,
+        r#"{"error":"artifacts[0]: this is not an object"}"#,
     ),
 ];
