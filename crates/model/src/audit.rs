@@ -45,6 +45,18 @@ pub enum Action {
     /// The names or the properties of files were read.
     FileList,
     FileWrite,
+    ToolCreate,
+    /// A draft was saved or published, or the name of a tool changed.
+    ToolUpdate,
+    ToolDelete,
+    /// A tool, its session or one of its runs was read.
+    ToolRead,
+    ToolRun,
+    /// A draft was run.
+    ToolTry,
+    ToolCancel,
+    /// The settings or the files of a user's session with a tool were changed.
+    ToolSession,
     /// Entries that could not be kept; how many is their count.
     AuditLost,
     /// A checkpoint of the log was sealed with the server's sealing key.
@@ -52,7 +64,7 @@ pub enum Action {
 }
 
 impl Action {
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 41] = [
         Self::KeyCreate,
         Self::KeyRevoke,
         Self::TokenMint,
@@ -84,6 +96,14 @@ impl Action {
         Self::FileRead,
         Self::FileList,
         Self::FileWrite,
+        Self::ToolCreate,
+        Self::ToolUpdate,
+        Self::ToolDelete,
+        Self::ToolRead,
+        Self::ToolRun,
+        Self::ToolTry,
+        Self::ToolCancel,
+        Self::ToolSession,
         Self::AuditLost,
         Self::AuditSeal,
     ];
@@ -121,6 +141,14 @@ impl Action {
             Self::FileRead => "file.read",
             Self::FileList => "file.list",
             Self::FileWrite => "file.write",
+            Self::ToolCreate => "tool.create",
+            Self::ToolUpdate => "tool.update",
+            Self::ToolDelete => "tool.delete",
+            Self::ToolRead => "tool.read",
+            Self::ToolRun => "tool.run",
+            Self::ToolTry => "tool.try",
+            Self::ToolCancel => "tool.cancel",
+            Self::ToolSession => "tool.session",
             Self::AuditLost => "audit.lost",
             Self::AuditSeal => "audit.seal",
         }
@@ -133,6 +161,7 @@ impl Action {
             Self::Access
                 | Self::FileRead
                 | Self::FileList
+                | Self::ToolRead
                 | Self::SessionHeartbeat
                 | Self::TokenIntrospect
         )

@@ -162,25 +162,17 @@ impl LiveRun {
         });
     }
 
+    /// Returns what stdout and stderr have so far.
+    pub fn written(&self) -> (String, String) {
+        let Streams { stdout, stderr, .. } = self.log().streams();
+        (stdout, stderr)
+    }
+
     /// Returns what was written, once everything was.
     pub(super) fn streams(&self) -> Streams {
         let mut log = self.log();
         log.write_rest();
-        let mut streams = Streams {
-            stdout_truncated: log.stdout.truncated,
-            stderr_truncated: log.stderr.truncated,
-            ..Streams::default()
-        };
-        let mut from = 0;
-        for (stream, to) in &log.pieces {
-            let piece = log.text.get(from..*to).unwrap_or_default();
-            match stream {
-                Stream::Stdout => streams.stdout.push_str(piece),
-                Stream::Stderr => streams.stderr.push_str(piece),
-            }
-            from = *to;
-        }
-        streams
+        log.streams()
     }
 
     fn change(&self, change: impl FnOnce(&mut Log)) {
@@ -199,6 +191,24 @@ impl LiveRun {
 }
 
 impl Log {
+    fn streams(&self) -> Streams {
+        let mut streams = Streams {
+            stdout_truncated: self.stdout.truncated,
+            stderr_truncated: self.stderr.truncated,
+            ..Streams::default()
+        };
+        let mut from = 0;
+        for (stream, to) in &self.pieces {
+            let piece = self.text.get(from..*to).unwrap_or_default();
+            match stream {
+                Stream::Stdout => streams.stdout.push_str(piece),
+                Stream::Stderr => streams.stderr.push_str(piece),
+            }
+            from = *to;
+        }
+        streams
+    }
+
     fn latest(&self) -> u64 {
         let written = u64::try_from(self.text.len()).unwrap_or(u64::MAX);
         match self.phase {

@@ -1,0 +1,6 @@
+//! Use cases over a real store and real slots.
+
+#[cfg(test)]
+mod server;
+#[cfg(test)]
+mod tools;
