@@ -59,7 +59,10 @@ async fn a_published_tool_is_run_step_by_step() {
         .await
         .unwrap();
     let view = server.finished(&started).await;
-    assert_eq!((value(&view), view.run.revision), (json!([2, {}, {}, ["a.csv"]]), Some(2)));
+    assert_eq!(
+        (value(&view), view.run.revision),
+        (json!([2, {}, {}, ["a.csv", "action.json"]]), Some(2))
+    );
     let late =
         server.service.start_action(&ada(), tool.id.clone(), context.clone(), again(1)).await;
     assert_eq!(code(late), r#"CONFLICT {"current_state_rev":2,"expected_state_rev":1}"#);
