@@ -274,6 +274,7 @@ impl Tools {
             stdout_truncated: written.stdout_truncated,
             stderr_truncated: written.stderr_truncated,
             reported: end.reported,
+            started_at: written.started_at,
             at: now(),
         };
         self.inner.store.finish_run(finish).await

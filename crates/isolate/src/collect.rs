@@ -1,8 +1,8 @@
 //! Files that a program left below [`WORKSPACE`](crate::plan::WORKSPACE), as init hands them to the daemon.
 //!
 //! After [`Report::Exited`](crate::wire::Report), init sends one packet with a [`CollectReport`] for each entry and a
-//! last one with the [`CollectEnd`]. No process of the program is left at that point, so nothing can change
-//! the files any more. Links are never followed.
+//! last one with the [`CollectEnd`]. Every task of the program has begun to exit at that point, so
+//! nothing can change the files any more. Links are never followed.
 
 use serde::{Deserialize, Serialize};
 

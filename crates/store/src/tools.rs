@@ -38,6 +38,8 @@ pub struct RunFinish {
     pub stdout_truncated: bool,
     pub stderr_truncated: bool,
     pub reported: Reported,
+    /// When it began to run, if it did. It may not have been kept before.
+    pub started_at: Option<Timestamp>,
     pub at: Timestamp,
 }
 

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{self, Read as _},
     sync::Arc,
+    time::Duration,
 };
 
 use model::{
@@ -15,7 +16,7 @@ use model::{
             Artifact, MAX_RESULT_BYTES, OutputFiles, ResultFile, RunEnd, RunTexts, broken, judge,
         },
     },
-    units::ByteSize,
+    units::{ByteSize, Timestamp},
 };
 use serde_json::{Map, Value};
 use store::tools::SessionKey;
@@ -39,6 +40,8 @@ use crate::{
 
 const RESULT: &str = "result.json";
 const OUTPUT: &str = "output";
+/// A run that is over sooner is written once, at its end. Followers are told at once in any case.
+const START_WRITTEN_AFTER: Duration = Duration::from_millis(100);
 /// What a tool may write to stdout and stderr before it is ended; of most of it nothing is kept.
 const MAX_OUTPUT: ByteSize = ByteSize::mib(64);
 
@@ -48,6 +51,7 @@ pub(super) struct Written {
     pub(super) artifacts: Vec<Artifact>,
     pub(super) stdout_truncated: bool,
     pub(super) stderr_truncated: bool,
+    pub(super) started_at: Option<Timestamp>,
 }
 
 /// The files of a run, sorted by what they are for.
@@ -84,7 +88,8 @@ impl Tools {
             }
         };
         let Streams { stdout, stderr, stdout_truncated, stderr_truncated } = live.streams();
-        let written = Written { artifacts, stdout_truncated, stderr_truncated };
+        let started_at = live.run().started_at;
+        let written = Written { artifacts, stdout_truncated, stderr_truncated, started_at };
         let texts = RunTexts { payload: None, stdout, stderr };
         match self.finish(&id, end, texts, &written).await {
             Ok((run, is_first)) => {
@@ -116,12 +121,14 @@ impl Tools {
         let CollectedSubmission { mut submitted, files } = client
             .submit_and_collect(execution, self.collect())
             .map_err(|_full| "the queue is full")?;
+        let (mut write_start, mut is_start_written) = (tokio::time::Instant::now(), true);
         let outcome = loop {
             tokio::select! {
                 event = submitted.events.recv() => match event {
                     Some(Event::Started) => {
-                        let (run, _) = self.inner.store.start_run(new.run.id.clone(), now()).await?;
-                        live.started(run);
+                        live.started(now());
+                        write_start = tokio::time::Instant::now() + START_WRITTEN_AFTER;
+                        is_start_written = false;
                     }
                     Some(Event::Output { stream, data }) => live.write(stream, &data),
                     Some(Event::Ended(outcome)) => break outcome,
@@ -129,6 +136,11 @@ impl Tools {
                     None => return Err("the execution ended without an event".into()),
                 },
                 Some(reason) = cancelled.recv() => submitted.canceller.cancel(reason),
+                () = tokio::time::sleep_until(write_start), if !is_start_written => {
+                    let started_at = live.run().started_at.unwrap_or_else(now);
+                    self.inner.store.start_run(new.run.id.clone(), started_at).await?;
+                    is_start_written = true;
+                }
             }
         };
         let left = match files.await {

@@ -11,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use model::{
     execution::{StopReason, Stream},
-    tool::run::{MAX_STREAM_BYTES, ToolRun},
+    tool::run::{MAX_STREAM_BYTES, RunStatus, ToolRun},
+    units::Timestamp,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -144,9 +145,10 @@ impl LiveRun {
         let _ = self.cancel.try_send(StopReason::Cancelled);
     }
 
-    pub(super) fn started(&self, run: ToolRun) {
+    pub(super) fn started(&self, at: Timestamp) {
         self.change(|log| {
-            log.run = run;
+            log.run.status = RunStatus::Running;
+            log.run.started_at = Some(at);
             log.phase = Phase::Running;
         });
     }

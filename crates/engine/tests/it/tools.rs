@@ -347,6 +347,8 @@ async fn a_run_is_cancelled_and_its_session_stays() {
     let waiting = script("print('here', flush=True)\nimport time\ntime.sleep(100)");
     let (_, live) = bench.tools.begin(bench.action(&waiting, "a", &json!({}), 1)).await.unwrap();
     assert!(matches!(live.next(2).await.unwrap().progress, Progress::Output { .. }));
+    // That it runs is kept too, a moment later.
+    while bench.kept(&live.run().id).await.0.status != RunStatus::Running {}
     assert!(bench.tools.cancel(&live.run().id));
     let run = live.finished().await;
     assert_eq!((run.status, run.revision), (RunStatus::Cancelled, None));

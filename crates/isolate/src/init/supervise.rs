@@ -43,7 +43,7 @@ pub(super) fn run(control: &PacketSocket, ready: &Ready) {
     }
 }
 
-/// How a program ended, and what is collected of it. Files are collected only when no process is left.
+/// How a program ended, and what is collected of it. Nothing of the program runs any more.
 struct ProgramEnd {
     report: Report,
     collect: Option<Collect>,
@@ -98,7 +98,7 @@ fn watch(
         if happened.all_exiting
             && let Some(report) = watch.early_report()
         {
-            return Ok(Some(ProgramEnd { report, collect: None }));
+            return Ok(Some(ProgramEnd { report, collect: watch.collect }));
         }
         if happened.deadline {
             drain(&watch.deadline);
@@ -155,11 +155,10 @@ impl Watch<'_> {
     }
 
     /// Returns how the program ended, when all of it has begun to exit and before it can be waited for.
-    /// Without a cgroup what it has used is known only then, so there is nothing to report earlier. Files are
-    /// collected when all processes are gone.
+    /// Without a cgroup what it has used is known only then, so there is nothing to report earlier.
     fn early_report(&mut self) -> Option<Report> {
         self.has_filtered_tasks = false;
-        if self.memory.is_some() || self.collect.is_some() {
+        if self.memory.is_some() {
             return None;
         }
         if let Some(broken) = self.broken_step() {

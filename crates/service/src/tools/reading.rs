@@ -177,10 +177,13 @@ impl ToolService {
             .run(caller, Action::ToolRead, |record| async move {
                 record.about(&id);
                 let mut found = this.find_run(&principal, &id).await?;
-                if let Some(live) =
-                    this.tools.follow(&id).filter(|_| !found.run.status.is_terminal())
-                {
-                    (found.texts.stdout, found.texts.stderr) = live.written();
+                let live = this.tools.follow(&id).filter(|_| !found.run.status.is_terminal());
+                if let Some(live) = live {
+                    let current = live.run();
+                    if !current.status.is_terminal() {
+                        found.run = current;
+                        (found.texts.stdout, found.texts.stderr) = live.written();
+                    }
                 }
                 Ok(found)
             })

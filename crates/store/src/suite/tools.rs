@@ -129,6 +129,7 @@ fn finish(run: &ToolRun, value: &str) -> RunFinish {
         stdout_truncated: true,
         stderr_truncated: false,
         reported: Reported::Result { state: StateUpdate::Set(state(value)), offers_actions: true },
+        started_at: Some(at(500)),
         at: at(900),
     }
 }

@@ -185,6 +185,7 @@ pub(super) async fn finish(
     failpoint::pass("s.tool_run").map_err(|report| StoreError::Commit { report })?;
     let run = ToolRun {
         status: finish.status,
+        started_at: finish.started_at.or(run.started_at),
         finished_at: Some(finish.at),
         error_summary: finish.error_summary.clone(),
         artifacts: finish.artifacts.clone(),

@@ -58,7 +58,7 @@ async fn rest(live: &LiveRun, mut after: u64) -> Vec<ProgressEvent> {
 #[tokio::test]
 async fn a_follower_gets_every_step_in_order_and_can_go_on_after_any() {
     let live = live();
-    live.started(run(RunStatus::Running));
+    live.started(Timestamp::from_millis(2));
     live.write(Stream::Stdout, b"ab");
     live.write(Stream::Stdout, "é".as_bytes());
     live.write(Stream::Stderr, b"!");
@@ -79,7 +79,7 @@ async fn a_follower_is_told_of_a_step_when_it_happens() {
     let live = Arc::new(live());
     assert_eq!(live.next(0).await.unwrap().progress, Progress::Queued);
     let next = live.next(1);
-    let (event, ()) = tokio::join!(next, async { live.started(run(RunStatus::Running)) });
+    let (event, ()) = tokio::join!(next, async { live.started(Timestamp::from_millis(2)) });
     assert_eq!(event.unwrap().progress, Progress::Running);
     let (event, ()) = tokio::join!(live.next(2), async { live.write(Stream::Stderr, b"x") });
     assert_eq!(event.unwrap(), output(3, Stream::Stderr, "x"));
@@ -115,7 +115,7 @@ proptest! {
         stops in prop::collection::vec(0usize..6, 0..4),
     ) {
         let live = live();
-        live.started(run(RunStatus::Running));
+        live.started(Timestamp::from_millis(2));
         let (mut stdout, mut stderr) = (String::new(), String::new());
         for (is_stdout, text) in &pieces {
             let (stream, all) = if *is_stdout { (Stream::Stdout, &mut stdout) } else { (Stream::Stderr, &mut stderr) };
