@@ -73,7 +73,7 @@ impl Row {
 
 /// A connection to either backend. What is written is part of the transaction that the caller has begun.
 pub(crate) trait Sql {
-    /// Ends a query whose rows nobody else may change until the end of the transaction.
+    /// Ends a query whose rows no other transaction can change before this one ends.
     const FOR_UPDATE: &'static str;
 
     /// Returns the rows of a query. `table` names them in errors.

@@ -235,7 +235,7 @@ impl Store {
         self.to_run(ToolWrite::FinishRun { finish: Box::new(finish) }).await
     }
 
-    /// Returns a session; a new one with an empty state if there is none.
+    /// Returns a session, which is created with an empty state if it is missing.
     pub async fn open_tool_session(
         &self,
         key: SessionKey,

@@ -11,7 +11,7 @@ FIELDS = [
     field("guests", "Number of guests", "integer"),
     field("topics", "What happens", "multi_enum", TOPICS),
     field("note", "Note for the guests", "text"),
-    field("plus_one", "Guests may bring somebody", "boolean"),
+    field("plus_one", "Guests may bring a friend", "boolean"),
 ]
 
 
@@ -56,6 +56,6 @@ def check(answers):
 
 def write(answers):
     topics = ", ".join(TOPICS[topic].lower() for topic in answers["topics"])
-    plus_one = " You may bring somebody." if answers.get("plus_one") else ""
+    plus_one = " You may bring a friend." if answers.get("plus_one") else ""
     note = f"\n\n{answers['note']}" if answers.get("note") else ""
     return f"# {answers['title']}\n\nOn **{answers['date']}**: {topics}. {answers['guests']} guests.{plus_one}{note}\n"

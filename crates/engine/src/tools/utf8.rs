@@ -1,7 +1,7 @@
 //! Bytes that arrive in pieces, as text.
 
 /// Turns pieces of bytes into text. A character that a piece ends in the middle of waits for the next piece;
-/// what is no UTF-8 becomes U+FFFD.
+/// bytes that are not UTF-8 become U+FFFD.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     /// The beginning of a character: at most three bytes.

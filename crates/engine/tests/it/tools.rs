@@ -48,26 +48,9 @@ impl Bench {
 
     fn new_run(&self, source: &str) -> NewRun {
         let random = std::array::from_fn(|_| fastrand());
-        let run = ToolRun {
-            id: RunId::from_random(random),
-            tenant: self.tool.tenant.clone(),
-            tool: self.tool.id.clone(),
-            version: self.tool.draft_head.clone(),
-            snapshot: None,
-            user: "human:ada".to_owned(),
-            context: Context::production(),
-            step: Step::Initial,
-            node: "node-1".parse().unwrap(),
-            status: RunStatus::Queued,
-            queued_at: Timestamp::from_millis(1),
-            started_at: None,
-            finished_at: None,
-            error_summary: None,
-            artifacts: Vec::new(),
-            stdout_truncated: false,
-            stderr_truncated: false,
-            revision: None,
-        };
+        let (id, version) = (RunId::from_random(random), self.tool.draft_head.clone());
+        let (user, node) = ("human:ada".to_owned(), "node-1".parse().unwrap());
+        let run = ToolRun::queued(id, &self.tool, version, user, node, Timestamp::from_millis(1));
         NewRun {
             run,
             content: content(source),

@@ -1,6 +1,6 @@
 //! Collecting the files that a program left: from the workspace to descriptors for the daemon.
 //!
-//! Hostile code wrote this tree, but none of its processes is left, so the tree cannot change. Every
+//! Hostile code wrote this tree, but every task of it has begun to exit, so the tree cannot change. Every
 //! name is opened relative to the descriptor of its directory, without following links and without
 //! leaving the mount of the workspace. Only regular files and directories are opened: opening anything
 //! else can have effects. What is remembered of a directory is bounded by the limit of entries.

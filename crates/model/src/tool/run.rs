@@ -12,6 +12,7 @@ use crate::{
     ids::{NodeId, Tenant},
     tool::{
         contract::{ReportedStatus, ToolResult, UiPayload},
+        definition::Tool,
         ids::{DraftSnapshotId, RunId, ToolId, VersionId},
         normalise::normalise,
         policy::UiPolicy,
@@ -83,6 +84,39 @@ pub struct ToolRun {
     pub stderr_truncated: bool,
     /// The revision of its session after the run, if the run raised it.
     pub revision: Option<u64>,
+}
+
+impl ToolRun {
+    /// Returns a first run in production that waits for its turn.
+    pub fn queued(
+        id: RunId,
+        tool: &Tool,
+        version: VersionId,
+        user: String,
+        node: NodeId,
+        at: Timestamp,
+    ) -> Self {
+        Self {
+            id,
+            tenant: tool.tenant.clone(),
+            tool: tool.id.clone(),
+            version,
+            snapshot: None,
+            user,
+            context: Context::production(),
+            step: Step::Initial,
+            node,
+            status: RunStatus::Queued,
+            queued_at: at,
+            started_at: None,
+            finished_at: None,
+            error_summary: None,
+            artifacts: Vec::new(),
+            stdout_truncated: false,
+            stderr_truncated: false,
+            revision: None,
+        }
+    }
 }
 
 /// A file that a run left in `output/`.

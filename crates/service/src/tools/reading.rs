@@ -72,7 +72,7 @@ impl ToolService {
             .await
     }
 
-    /// Returns the caller's session in production; a new one if there is none.
+    /// Returns the caller's session in production, which is created if it is missing.
     pub async fn session(
         &self,
         caller: &Principal,

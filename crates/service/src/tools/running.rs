@@ -9,7 +9,7 @@ use model::{
         definition::{Content, DraftSnapshot, Tool, ToolVersion},
         ids::{DraftSnapshotId, RunId, ToolId, VersionId},
         inputs::{check_files, fit_inputs},
-        run::{RunStatus, ToolRun},
+        run::ToolRun,
         session::{Context, Step},
     },
 };
@@ -330,26 +330,11 @@ impl ToolService {
     }
 
     fn new_run(&self, caller: &Principal, target: &Target, step: Step) -> Result<ToolRun, Problem> {
-        Ok(ToolRun {
-            id: RunId::from_random(random()?),
-            tenant: caller.tenant.clone(),
-            tool: target.tool.id.clone(),
-            version: target.version.clone(),
-            snapshot: target.snapshot.clone(),
-            user: caller.user(),
-            context: target.context.clone(),
-            step,
-            node: self.tools.node().clone(),
-            status: RunStatus::Queued,
-            queued_at: self.now(),
-            started_at: None,
-            finished_at: None,
-            error_summary: None,
-            artifacts: Vec::new(),
-            stdout_truncated: false,
-            stderr_truncated: false,
-            revision: None,
-        })
+        let (id, node) = (RunId::from_random(random()?), self.tools.node().clone());
+        let version = target.version.clone();
+        let run = ToolRun::queued(id, &target.tool, version, caller.user(), node, self.now());
+        let (snapshot, context) = (target.snapshot.clone(), target.context.clone());
+        Ok(ToolRun { snapshot, context, step, ..run })
     }
 }
 

@@ -169,7 +169,7 @@ async fn the_invitation_says_what_is_wrong_and_keeps_what_was_written() {
     );
     let good = json!({"title": "Party", "date": "2999-12-31", "guests": 3, "topics": ["dinner"], "plus_one": true});
     let view = example.action("write", good).await;
-    let text = "# Party\n\nOn **2999-12-31**: a dinner. 3 guests. You may bring somebody.\n";
+    let text = "# Party\n\nOn **2999-12-31**: a dinner. 3 guests. You may bring a friend.\n";
     assert_eq!(
         (payload(&view)["outputs"][0]["markdown"].clone(), paths(&view)),
         (json!(text), vec!["output/invitation.md"])

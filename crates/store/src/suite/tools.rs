@@ -77,26 +77,10 @@ async fn create(store: &Store, number: u8, slug: &str) -> Tool {
 }
 
 fn run(tool: &Tool, number: u8, step: Step) -> ToolRun {
-    ToolRun {
-        id: RunId::from_random([number; 16]),
-        tenant: tool.tenant.clone(),
-        tool: tool.id.clone(),
-        version: tool.draft_head.clone(),
-        snapshot: None,
-        user: "human:ada".to_owned(),
-        context: Context::production(),
-        step,
-        node: "node-1".parse().unwrap(),
-        status: RunStatus::Queued,
-        queued_at: at(100 + i64::from(number)),
-        started_at: None,
-        finished_at: None,
-        error_summary: None,
-        artifacts: Vec::new(),
-        stdout_truncated: false,
-        stderr_truncated: false,
-        revision: None,
-    }
+    let (id, version) = (RunId::from_random([number; 16]), tool.draft_head.clone());
+    let (user, node) = ("human:ada".to_owned(), "node-1".parse().unwrap());
+    let run = ToolRun::queued(id, tool, version, user, node, at(100 + i64::from(number)));
+    ToolRun { step, ..run }
 }
 
 fn action(tool: &Tool, number: u8) -> ToolRun {

@@ -160,7 +160,7 @@ async fn update(sql: &impl Sql, tool: &Tool) -> Result<(), StoreError> {
         .map(drop)
 }
 
-/// Returns a tool that nobody else can change before the end of the transaction.
+/// Returns a tool that no other transaction can change before this one ends.
 async fn locked<S: Sql>(sql: &S, id: &ToolId) -> Result<Tool, StoreError> {
     let query = format!("SELECT id, body, checksum FROM tools WHERE id = $1{}", S::FOR_UPDATE);
     one(sql.row(TOOLS, &query, &[id.as_str().into()]).await?)?

@@ -135,7 +135,7 @@ pub(super) async fn begin(
     Ok(Ok(session))
 }
 
-/// Returns a run that nobody else can change before the end of the transaction.
+/// Returns a run that no other transaction can change before this one ends.
 async fn locked<S: Sql>(sql: &S, id: &RunId) -> Result<(ToolRun, RunTexts), StoreError> {
     let query = format!("SELECT {COLUMNS} FROM tool_runs WHERE id = $1{}", S::FOR_UPDATE);
     let row = sql.row(TABLE, &query, &[id.as_str().into()]).await?;

@@ -25,7 +25,7 @@ pub(super) async fn session(
     read(key, sql.row(TABLE, QUERY, &values(key)).await?)
 }
 
-/// Returns a session that nobody else can change before the end of the transaction.
+/// Returns a session that no other transaction can change before this one ends.
 pub(super) async fn locked<S: Sql>(
     sql: &S,
     key: &SessionKey,
