@@ -13,13 +13,14 @@ use model::{
     tool::{
         ids::RunId,
         run::{
-            Artifact, MAX_RESULT_BYTES, OutputFiles, ResultFile, RunEnd, RunTexts, broken, judge,
+            Artifact, MAX_RESULT_BYTES, OutputFiles, ResultFile, RunEnd, RunTexts, ToolRun, broken,
+            judge,
         },
     },
     units::{ByteSize, Timestamp},
 };
 use serde_json::{Map, Value};
-use store::tools::SessionKey;
+use store::{StoreError, tools::SessionKey};
 use tokio::sync::mpsc;
 
 use super::{
@@ -42,6 +43,8 @@ const RESULT: &str = "result.json";
 const OUTPUT: &str = "output";
 /// A run that is over sooner is written once, at its end. Followers are told at once in any case.
 const START_WRITTEN_AFTER: Duration = Duration::from_millis(100);
+/// How soon a write is tried again that the store has refused.
+const TRIED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// What a tool may write to stdout and stderr before it is ended; of most of it nothing is kept.
 const MAX_OUTPUT: ByteSize = ByteSize::mib(64);
 
@@ -91,21 +94,46 @@ impl Tools {
         let started_at = live.run().started_at;
         let written = Written { artifacts, stdout_truncated, stderr_truncated, started_at };
         let texts = RunTexts { payload: None, stdout, stderr };
-        match self.finish(&id, end, texts, &written).await {
-            Ok((run, is_first)) => {
-                if !is_first {
-                    self.inner.artifacts.remove(&id);
-                }
-                live.finish(run);
-            }
+        let kept = self.keep_end(&id, end, texts, &written).await;
+        // Another write may have ended it, or one of ours whose answer was lost.
+        let is_kept = kept.as_ref().is_ok_and(|(run, _)| run.artifacts == written.artifacts);
+        if !is_kept {
+            self.inner.artifacts.remove(&id);
+        }
+        match kept {
+            Ok((run, _)) => live.finish(run),
             Err(error) => {
-                // Its tool was deleted meanwhile, or the store takes no writes. What is left is ended at the next start.
+                // Its tool was deleted meanwhile, or the store takes no writes until the next start, which ends the run.
                 tracing::error!(run = %id, %error, "cannot keep the end of a run");
-                self.inner.artifacts.remove(&id);
                 live.finish(live.run());
             }
         }
         self.live().remove(&id);
+    }
+
+    /// Writes how a run ended, again and again while the store refuses writes for the time being: the session of the run
+    /// waits for it.
+    async fn keep_end(
+        &self,
+        id: &RunId,
+        end: RunEnd,
+        texts: RunTexts,
+        written: &Written,
+    ) -> Result<(ToolRun, bool), StoreError> {
+        loop {
+            match self.finish(id, end.clone(), texts.clone(), written).await {
+                Err(
+                    error @ (StoreError::Full
+                    | StoreError::Commit { .. }
+                    | StoreError::Unclear { .. }
+                    | StoreError::Unreachable { .. }),
+                ) => {
+                    tracing::warn!(run = %id, %error, "cannot keep the end of a run yet");
+                    tokio::time::sleep(TRIED_AGAIN_AFTER).await;
+                }
+                kept => return kept,
+            }
+        }
     }
 
     async fn execute(

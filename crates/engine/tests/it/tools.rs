@@ -1,6 +1,14 @@
 //! Runs of tools in real slots: what they get, what is kept of them, and what hostile ones cannot do.
 
-use std::{collections::BTreeMap, io::Read as _, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    env,
+    io::Read as _,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
 
 use engine::tools::{
     InputFiles, LiveRun, NewAction, NewRun, Progress, ToolError, ToolSettings, Tools, Upload,
@@ -37,10 +45,7 @@ impl Bench {
 
     async fn with(settings: ToolSettings) -> Self {
         let (node, folder) = (Node::start().await, tempfile::tempdir().unwrap());
-        let store = Store::open(&folder.path().join("s.db")).unwrap();
-        let name = "node-1".parse().unwrap();
-        let files = folder.path().join("tools");
-        let tools = Tools::open(node.engine.clone(), store, name, files, settings).await.unwrap();
+        let tools = open_tools(&node, folder.path(), settings).await;
         let tool = tool();
         tools.store().create_tool(tool.clone(), version(&tool), 10).await.unwrap();
         Self { tools, tool, node, folder }
@@ -100,6 +105,12 @@ impl Bench {
     async fn session(&self) -> Option<ToolSession> {
         self.tools.store().tool_session(&self.key()).await.unwrap()
     }
+}
+
+async fn open_tools(node: &Node, folder: &Path, settings: ToolSettings) -> Tools {
+    let store = Store::open(&folder.join("s.db")).unwrap();
+    let (name, files) = ("node-1".parse().unwrap(), folder.join("tools"));
+    Tools::open(node.engine.clone(), store, name, files, settings).await.unwrap()
 }
 
 fn fastrand() -> u8 {
@@ -554,4 +565,108 @@ async fn a_deleted_tool_ends_its_runs_and_leaves_no_file() {
     assert!(bench.tools.open_artifact(&run, "output_x").await.unwrap().is_none());
     let left = std::fs::read_dir(bench.folder.path().join("tools/artifacts")).unwrap().count();
     assert_eq!(left, 0);
+}
+
+/// Where the server of the next test is killed, and the folder that it leaves.
+const KILLED_OVER: &str = "RINGFENCE_TEST_TOOLS";
+
+/// The other process of the tests below; does nothing by itself.
+#[tokio::test]
+async fn a_server_runs_a_tool_and_one_action() {
+    let Ok(folder) = env::var(KILLED_OVER) else { return };
+    let (node, tool) = (Node::start().await, tool());
+    let tools = open_tools(&node, &PathBuf::from(folder), ToolSettings::default()).await;
+    tools.store().create_tool(tool.clone(), version(&tool), 10).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench { tools, tool, node, folder };
+    bench.run(COUNTER).await;
+    println!("first");
+    let (run, _) = bench.finish(bench.action(COUNTER, "a", &json!({}), 1)).await;
+    println!("second {:?} {:?}", run.status, run.revision);
+}
+
+const COUNTER: &str = "
+from ringfence_tool import form, get_action_parts
+def run_tool(input_dir, output_dir):
+    n = get_action_parts()[2].get('n', 0) + 1
+    open(output_dir + '/n', 'w').write(str(n))
+    return {'state': {'n': n}, 'next_actions': [form('a', 'A')]}
+";
+
+/// Lets another process run the tool, which breaks where it is told. Returns what it said.
+fn run_with(failpoint: &str, folder: &Path) -> String {
+    let output = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "tools::a_server_runs_a_tool_and_one_action"])
+        .env("RF_FAILPOINT", failpoint)
+        .env(KILLED_OVER, folder)
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_at_any_write_leaves_the_revision_or_one_more() {
+    let node = Node::start().await;
+    for failpoint in [
+        // Between the state and the row of the run.
+        "s.tool_run=kill:2",
+        // Before and after the writes of a run and an action; each may be one later if the machine is slow.
+        "s.pre_fsync=kill:4",
+        "s.pre_fsync=kill:5",
+        "s.pre_fsync=kill:6",
+        "s.post_fsync_pre_ack=kill:4",
+        "s.post_fsync_pre_ack=kill:5",
+        "s.post_fsync_pre_ack=kill:6",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let said = run_with(failpoint, folder.path());
+        let tools = open_tools(&node, folder.path(), ToolSettings::default()).await;
+        let (store, tool) = (tools.store(), tool());
+        let user = "human:ada".to_owned();
+        let key = SessionKey {
+            tool: tool.id.clone(),
+            user: user.clone(),
+            context: Context::production(),
+        };
+        let session = store.tool_session(&key).await.unwrap().unwrap_or_default();
+        assert_eq!(session.running, None, "{failpoint}: {said}");
+        let state =
+            if session.revision == 0 { json!({}) } else { json!({ "n": session.revision }) };
+        assert_eq!(Value::Object(session.state), state, "{failpoint}: {said}");
+        if said.contains("first") {
+            assert!((1..=2).contains(&session.revision), "{failpoint}: {said}");
+        }
+        if said.contains("second") {
+            assert_eq!(session.revision, 2, "{failpoint}: {said}");
+        }
+        // Each run says truly what became of it.
+        let runs = store.tool_runs(&tool.id, &user, 10).await.unwrap();
+        let mut revisions: Vec<u64> = Vec::new();
+        for run in runs {
+            let (run, _) = store.tool_run(&tool.tenant, &run.id).await.unwrap().unwrap();
+            match run.status {
+                RunStatus::Succeeded => {
+                    revisions.extend(run.revision);
+                    assert!(
+                        tools.open_artifact(&run, "output_n").await.unwrap().is_some(),
+                        "{failpoint}"
+                    );
+                }
+                RunStatus::Failed => {
+                    assert_eq!((run.revision, run.artifacts), (None, Vec::new()), "{failpoint}");
+                }
+                other => panic!("{failpoint}: {other:?}"),
+            }
+        }
+        revisions.sort_unstable();
+        assert_eq!(revisions, (1..=session.revision).collect::<Vec<_>>(), "{failpoint}: {said}");
+        store.close().await;
+    }
+}
+
+#[test]
+fn the_end_of_a_run_is_kept_when_the_store_takes_writes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = run_with("s.tool_run=error:2", folder.path());
+    assert!(said.contains("second Succeeded Some(2)"), "{said}");
 }
