@@ -76,6 +76,9 @@ pub(crate) trait Sql {
     /// Ends a query whose rows no other transaction can change before this one ends.
     const FOR_UPDATE: &'static str;
 
+    /// Ends a query whose rows stay until the end of the transaction.
+    const FOR_KEY_SHARE: &'static str;
+
     /// Returns the rows of a query. `table` names them in errors.
     async fn rows(
         &self,
@@ -101,6 +104,7 @@ pub(crate) trait Sql {
 impl Sql for rusqlite::Connection {
     // One thread writes.
     const FOR_UPDATE: &'static str = "";
+    const FOR_KEY_SHARE: &'static str = "";
 
     async fn rows(
         &self,

@@ -113,6 +113,7 @@ impl Session {
 
 impl sql::Sql for Session {
     const FOR_UPDATE: &'static str = " FOR UPDATE";
+    const FOR_KEY_SHARE: &'static str = " FOR KEY SHARE";
 
     async fn rows(
         &self,

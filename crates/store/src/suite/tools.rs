@@ -320,6 +320,19 @@ pub(super) async fn what_is_old_is_forgotten_and_a_deleted_tool_leaves_nothing(p
     assert!(store.tool_run(&other.tenant, &other.id).await.unwrap().is_some());
     let again = store.delete_tool(first.id.clone()).await;
     assert!(matches!(again, Err(StoreError::NotFound { .. })), "{again:?}");
+    // What comes too late is refused, and spoils nothing that is written with it.
+    let (late, other) = (run(&first, 9, Step::Initial), run(&tool(2, "b").0, 10, Step::Initial));
+    let (session, settings) = (key(&late), key(&late));
+    let written = tokio::join!(
+        store.begin_run(late, None),
+        store.open_tool_session(session, at(1)),
+        store.set_tool_state(settings, 0, Map::new(), at(1)),
+        store.begin_run(other, None),
+    );
+    assert!(matches!(written.0, Err(StoreError::NotFound { what: "the tool" })), "{written:?}");
+    assert!(matches!(written.1, Err(StoreError::NotFound { what: "the tool" })), "{written:?}");
+    assert!(matches!(written.2, Err(StoreError::NotFound { what: "the tool" })), "{written:?}");
+    assert!(written.3.is_ok(), "{written:?}");
 }
 
 pub(super) async fn a_damaged_row_of_a_tool_is_told(place: Place) {

@@ -167,6 +167,13 @@ async fn locked<S: Sql>(sql: &S, id: &ToolId) -> Result<Tool, StoreError> {
         .ok_or(StoreError::NotFound { what: "the tool" })
 }
 
+/// Refuses what belongs to a tool that was deleted. The tool stays until the end of the transaction.
+pub(super) async fn check_tool<S: Sql>(sql: &S, id: &ToolId) -> Result<(), StoreError> {
+    let query = format!("SELECT id FROM tools WHERE id = $1{}", S::FOR_KEY_SHARE);
+    let found = sql.row(TOOLS, &query, &[id.as_str().into()]).await?;
+    found.map(drop).ok_or(StoreError::NotFound { what: "the tool" })
+}
+
 pub(super) async fn delete(sql: &impl Sql, id: &ToolId) -> Result<Vec<RunId>, StoreError> {
     locked(sql, id).await?;
     let runs = runs::of_tool(sql, id).await?;

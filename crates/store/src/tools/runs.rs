@@ -11,7 +11,7 @@ use model::{
 };
 
 use super::{
-    Forget, RunFinish, SessionKey,
+    Forget, RunFinish, SessionKey, definitions,
     rows::{body, read_checked},
     sessions,
 };
@@ -100,6 +100,7 @@ pub(super) async fn begin(
     run: &ToolRun,
     expected: Option<u64>,
 ) -> Result<Result<ToolSession, ActionConflict>, StoreError> {
+    definitions::check_tool(sql, &run.tool).await?;
     let key = key(run);
     let mut session = ToolSession::default();
     if let Some(expected) = expected {

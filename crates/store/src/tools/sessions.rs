@@ -7,7 +7,7 @@ use model::{
 use serde_json::{Map, Value as Json};
 
 use super::{
-    SessionKey,
+    SessionKey, definitions,
     rows::{body, read_checked},
 };
 use crate::{
@@ -75,6 +75,7 @@ pub(super) async fn open(
     key: &SessionKey,
     at: Timestamp,
 ) -> Result<ToolSession, StoreError> {
+    definitions::check_tool(sql, &key.tool).await?;
     if let Some(session) = locked(sql, key).await? {
         return Ok(session);
     }
@@ -90,6 +91,7 @@ pub(super) async fn set_state(
     state: &Map<String, Json>,
     at: Timestamp,
 ) -> Result<Result<ToolSession, ActionConflict>, StoreError> {
+    definitions::check_tool(sql, &key.tool).await?;
     let session = locked(sql, key).await?.unwrap_or_default();
     if session.revision != expected {
         return Ok(Err(ActionConflict::Revision { expected, current: session.revision }));
