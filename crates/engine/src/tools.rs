@@ -23,7 +23,7 @@ use model::{
     tool::{
         definition::{Content, ToolLimits},
         ids::RunId,
-        run::{RunEnd, RunTexts, ToolRun, interrupted},
+        run::{RunEnd, RunTexts, ToolRun, broken, interrupted},
         session::{ActionConflict, ToolSession},
     },
     units::{ByteSize, Timestamp},
@@ -189,12 +189,20 @@ impl Tools {
         }
         let expected = new.action.as_ref().map(|action| action.expected_revision);
         let session = self.inner.store.begin_run(new.run.clone(), expected).await??;
+        let submission = match self.submit(&new, &session.state).await {
+            Ok(submission) => submission,
+            Err(error) => {
+                let written = execution::Written::default();
+                self.finish(&new.run.id, broken(), RunTexts::default(), &written).await?;
+                return Err(error);
+            }
+        };
         let (live, canceller) = LiveRun::new(new.run.clone());
         let live = Arc::new(live);
         self.live().insert(new.run.id.clone(), Arc::clone(&live));
-        let (tools, followed, state) = (self.clone(), Arc::clone(&live), session.state.clone());
+        let (tools, followed) = (self.clone(), Arc::clone(&live));
         self.inner.engine.inner.tasks.start("tool run", async move {
-            tools.carry_out(new, state, &followed, canceller).await;
+            tools.carry_out(&new, submission, &followed, canceller).await;
         });
         Ok((session, live))
     }

@@ -24,7 +24,7 @@ use store::{StoreError, tools::SessionKey};
 use tokio::sync::mpsc;
 
 use super::{
-    InputFiles, LiveRun, NewRun, Tools,
+    InputFiles, LiveRun, NewRun, ToolError, Tools,
     artifacts::CollectedArtifact,
     files::{Upload, blocking},
     live::Streams,
@@ -77,13 +77,13 @@ impl Tools {
     /// Carries out a run that has begun, and writes its end.
     pub(super) async fn carry_out(
         &self,
-        new: NewRun,
-        state: Map<String, Value>,
+        new: &NewRun,
+        submission: CollectedSubmission,
         live: &Arc<LiveRun>,
         cancelled: mpsc::Receiver<StopReason>,
     ) {
         let id = new.run.id.clone();
-        let (end, artifacts) = match self.execute(&new, &state, live, cancelled).await {
+        let (end, artifacts) = match self.execute(new, submission, live, cancelled).await {
             Ok(ended) => ended,
             Err(error) => {
                 tracing::error!(run = %id, error = &*error as &dyn std::error::Error, "a run of a tool broke");
@@ -139,16 +139,11 @@ impl Tools {
     async fn execute(
         &self,
         new: &NewRun,
-        state: &Map<String, Value>,
+        submission: CollectedSubmission,
         live: &Arc<LiveRun>,
         mut cancelled: mpsc::Receiver<StopReason>,
     ) -> Result<(RunEnd, Vec<Artifact>), Box<dyn std::error::Error + Send + Sync>> {
-        let files = self.input_files(new).await?;
-        let execution = self.execution(new, state, files);
-        let client = self.inner.engine.client(new.run.tenant.as_str());
-        let CollectedSubmission { mut submitted, files } = client
-            .submit_and_collect(execution, self.collect())
-            .map_err(|_full| "the queue is full")?;
+        let CollectedSubmission { mut submitted, files } = submission;
         let (mut write_start, mut is_start_written) = (tokio::time::Instant::now(), true);
         let outcome = loop {
             tokio::select! {
@@ -183,6 +178,18 @@ impl Tools {
         let end = end_of(&outcome, left.result, left.outputs, new).await?;
         let artifacts = self.keep_artifacts(&new.run.id, left.artifacts).await?;
         Ok((end, artifacts))
+    }
+
+    /// Puts the execution of a run into the queue, with its files.
+    pub(super) async fn submit(
+        &self,
+        new: &NewRun,
+        state: &Map<String, Value>,
+    ) -> Result<CollectedSubmission, ToolError> {
+        let files = self.input_files(new).await.map_err(ToolError::Files)?;
+        let execution = self.execution(new, state, files);
+        let client = self.inner.engine.client(new.run.tenant.as_str());
+        client.submit_and_collect(execution, self.collect()).map_err(|_overloaded| ToolError::Busy)
     }
 
     async fn keep_artifacts(

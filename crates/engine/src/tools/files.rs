@@ -7,6 +7,7 @@ use std::{
     fs::{self, File},
     io::{self, ErrorKind, Write as _},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -49,30 +50,36 @@ struct Manifest {
 #[derive(Clone, Debug)]
 pub(super) struct SessionFiles {
     folder: PathBuf,
+    /// Held while files are read or replaced. Sessions share locks by the first byte of their names.
+    locks: Arc<[Mutex<()>; LOCKS]>,
 }
+
+const LOCKS: usize = 32;
 
 impl SessionFiles {
     pub(super) fn open(folder: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
-        Ok(Self { folder })
+        Ok(Self { folder, locks: Arc::new(std::array::from_fn(|_| Mutex::default())) })
     }
 
     pub(super) async fn list(&self, key: &SessionKey) -> io::Result<Vec<SessionFile>> {
-        let folder = self.of(key);
+        let folder = self.of(key).folder;
         blocking(move || Ok(read_manifest(&folder)?.unwrap_or_default().files)).await
     }
 
     /// Returns the files with their content. This counts as a use of them.
     pub(super) async fn read(&self, key: &SessionKey) -> io::Result<Vec<Upload>> {
-        let folder = self.of(key);
+        let session = self.of(key);
         blocking(move || {
-            let Some(manifest) = read_manifest(&folder)? else { return Ok(Vec::new()) };
+            let _held = session.lock();
+            let folder = &session.folder;
+            let Some(manifest) = read_manifest(folder)? else { return Ok(Vec::new()) };
             let mut files = Vec::new();
             for (index, file) in manifest.files.iter().enumerate() {
                 let bytes = fs::read(folder.join(blob(manifest.generation, index)))?;
                 files.push(Upload { name: file.name.clone(), bytes });
             }
-            write_manifest(&folder, &manifest)?;
+            write_manifest(folder, &manifest)?;
             Ok(files)
         })
         .await
@@ -80,10 +87,12 @@ impl SessionFiles {
 
     /// Replaces the files of a session.
     pub(super) async fn replace(&self, key: &SessionKey, files: Vec<Upload>) -> io::Result<()> {
-        let folder = self.of(key);
+        let session = self.of(key);
         blocking(move || {
-            let generation = read_manifest(&folder)?.map_or(1, |old| old.generation + 1);
-            fs::create_dir_all(&folder)?;
+            let _held = session.lock();
+            let folder = &session.folder;
+            let generation = read_manifest(folder)?.map_or(1, |old| old.generation + 1);
+            fs::create_dir_all(folder)?;
             for (index, file) in files.iter().enumerate() {
                 fs::write(folder.join(blob(generation, index)), &file.bytes)?;
             }
@@ -91,8 +100,8 @@ impl SessionFiles {
             let files = files
                 .iter()
                 .map(|file| SessionFile { name: file.name.clone(), bytes: bytes(file) });
-            write_manifest(&folder, &Manifest { generation, files: files.collect() })?;
-            remove_other_generations(&folder, generation)
+            write_manifest(folder, &Manifest { generation, files: files.collect() })?;
+            remove_other_generations(folder, generation)
         })
         .await
     }
@@ -105,17 +114,12 @@ impl SessionFiles {
 
     /// Removes files that were not used for so long.
     pub(super) async fn forget(&self, unused: Duration) -> io::Result<()> {
-        let folder = self.folder.clone();
+        let (folder, locks) = (self.folder.clone(), Arc::clone(&self.locks));
         blocking(move || {
-            for tool in fs::read_dir(folder)? {
-                for session in fs::read_dir(tool?.path())? {
-                    let session = session?.path();
-                    let last_use =
-                        fs::metadata(session.join(MANIFEST)).and_then(|it| it.modified());
-                    let age = last_use.ok().and_then(|last_use| last_use.elapsed().ok());
-                    if age.is_some_and(|age| age > unused) {
-                        or_missing(fs::remove_dir_all(session))?;
-                    }
+            for tool in folders_in(&folder)? {
+                for folder in folders_in(&tool)? {
+                    let session = SessionFolder { folder, locks: Arc::clone(&locks) };
+                    session.forget(unused)?;
                 }
             }
             Ok(())
@@ -123,14 +127,51 @@ impl SessionFiles {
         .await
     }
 
-    fn of(&self, key: &SessionKey) -> PathBuf {
+    fn of(&self, key: &SessionKey) -> SessionFolder {
         let mut hash = Sha256::new();
         hash.update(key.user.as_bytes());
         hash.update([0]);
         hash.update(key.context.as_str().as_bytes());
         let name: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        self.folder.join(key.tool.as_str()).join(name)
+        let folder = self.folder.join(key.tool.as_str()).join(name);
+        SessionFolder { folder, locks: Arc::clone(&self.locks) }
     }
+}
+
+/// The folder of one session.
+struct SessionFolder {
+    folder: PathBuf,
+    locks: Arc<[Mutex<()>; LOCKS]>,
+}
+
+impl SessionFolder {
+    fn lock(&self) -> Option<std::sync::MutexGuard<'_, ()>> {
+        let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
+        let first = name.get(..2).and_then(|digits| usize::from_str_radix(digits, 16).ok());
+        let lock = self.locks.get(first.unwrap_or_default() % LOCKS)?;
+        // The lock guards no data, so a poisoned one is as good as any.
+        Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Removes the files if they were not used for so long; also those of an upload that was never finished.
+    fn forget(&self, unused: Duration) -> io::Result<()> {
+        let _held = self.lock();
+        let manifest = fs::metadata(self.folder.join(MANIFEST));
+        let last_use = manifest.or_else(|_missing| fs::metadata(&self.folder))?.modified()?;
+        if last_use.elapsed().is_ok_and(|age| age > unused) {
+            or_missing(fs::remove_dir_all(&self.folder))?;
+        }
+        Ok(())
+    }
+}
+
+/// Lists the folders in a folder; nothing if it is gone.
+fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    entries.map(|entry| Ok(entry?.path())).collect()
 }
 
 fn blob(generation: u64, index: usize) -> String {
@@ -212,15 +253,38 @@ mod tests {
         let second = vec![upload("a", "2")];
         files.replace(&ada, second.clone()).await.unwrap();
         assert_eq!(files.read(&ada).await.unwrap(), second);
-        let left = fs::read_dir(files.of(&ada)).unwrap().count();
+        let left = fs::read_dir(files.of(&ada).folder).unwrap().count();
         assert_eq!(left, 2, "the manifest and one file");
         files.forget(Duration::from_hours(1)).await.unwrap();
         assert_eq!(files.read(&ada).await.unwrap(), second);
         files.forget(Duration::ZERO).await.unwrap();
         assert_eq!(files.read(&ada).await.unwrap(), []);
+        // An upload that was cut off before its manifest is forgotten as well.
+        fs::create_dir_all(files.of(&ada).folder.join("x")).unwrap();
+        files.forget(Duration::ZERO).await.unwrap();
+        assert!(!files.of(&ada).folder.exists());
         files.replace(&bob, second).await.unwrap();
         files.remove_tool(&bob.tool).await.unwrap();
         files.remove_tool(&bob.tool).await.unwrap();
         assert_eq!(files.read(&bob).await.unwrap(), []);
+    }
+    #[tokio::test]
+    async fn files_that_are_replaced_at_once_are_never_mixed() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = SessionFiles::open(folder.path().join("files")).unwrap();
+        let key = key("ada", "default");
+        let set = |number: usize| -> Vec<Upload> {
+            (0..5).map(|index| upload(&index.to_string(), &number.to_string())).collect()
+        };
+        let replaces = (0..20).map(|number| files.replace(&key, set(number)));
+        let reads = (0..20).map(|_| files.read(&key));
+        let (replaced, read) = tokio::join!(
+            futures_util::future::join_all(replaces),
+            futures_util::future::join_all(reads)
+        );
+        assert!(replaced.iter().all(Result::is_ok));
+        for found in read.into_iter().map(Result::unwrap).chain([files.read(&key).await.unwrap()]) {
+            assert!(found.is_empty() || (0..20).any(|number| found == set(number)), "{found:?}");
+        }
     }
 }

@@ -10,10 +10,15 @@ use std::{
     time::Duration,
 };
 
-use engine::tools::{
-    InputFiles, LiveRun, NewAction, NewRun, Progress, ToolError, ToolSettings, Tools, Upload,
+use engine::{
+    Settings,
+    languages::Languages,
+    tools::{
+        InputFiles, LiveRun, NewAction, NewRun, Progress, ToolError, ToolSettings, Tools, Upload,
+    },
 };
 use model::{
+    admission::Capacity,
     execution::Stream,
     tool::{
         definition::{ActionDelivery, Content, Tool, ToolLimits, ToolVersion},
@@ -22,7 +27,7 @@ use model::{
         schema::InputSchema,
         session::{ActionConflict, Context, Step, ToolSession},
     },
-    units::Timestamp,
+    units::{ByteSize, Timestamp},
 };
 use serde_json::{Map, Value, json};
 use store::{Store, tools::SessionKey};
@@ -40,12 +45,12 @@ struct Bench {
 
 impl Bench {
     async fn start() -> Self {
-        Self::with(ToolSettings::default()).await
+        Self::on(Node::start().await).await
     }
 
-    async fn with(settings: ToolSettings) -> Self {
-        let (node, folder) = (Node::start().await, tempfile::tempdir().unwrap());
-        let tools = open_tools(&node, folder.path(), settings).await;
+    async fn on(node: Node) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tools = open_tools(&node, folder.path()).await;
         let tool = tool();
         tools.store().create_tool(tool.clone(), version(&tool), 10).await.unwrap();
         Self { tools, tool, node, folder }
@@ -107,10 +112,10 @@ impl Bench {
     }
 }
 
-async fn open_tools(node: &Node, folder: &Path, settings: ToolSettings) -> Tools {
+async fn open_tools(node: &Node, folder: &Path) -> Tools {
     let store = Store::open(&folder.join("s.db")).unwrap();
     let (name, files) = ("node-1".parse().unwrap(), folder.join("tools"));
-    Tools::open(node.engine.clone(), store, name, files, settings).await.unwrap()
+    Tools::open(node.engine.clone(), store, name, files, ToolSettings::default()).await.unwrap()
 }
 
 fn fastrand() -> u8 {
@@ -511,6 +516,24 @@ async fn hostile_tools_are_bounded_and_reported() {
 }
 
 #[tokio::test]
+async fn a_run_for_which_the_queue_has_no_room_is_refused_and_leaves_its_session() {
+    let capacity = Capacity { held: ByteSize::bytes(1), ..Capacity::default() };
+    let languages = Languages::installed().only(&["python"]);
+    let node = Node::start_with(Settings { capacity, languages, ..Settings::default() }).await;
+    let bench = Bench::on(node).await;
+    let refused = bench.tools.begin(bench.new_run("")).await;
+    assert!(matches!(refused, Err(ToolError::Busy)), "{refused:?}");
+    let key = bench.key();
+    bench.tools.store().open_tool_session(key, Timestamp::from_millis(1)).await.unwrap();
+    let refused = bench.tools.begin(bench.action("", "a", &json!({}), 0)).await;
+    assert!(matches!(refused, Err(ToolError::Busy)), "{refused:?}");
+    let session = bench.session().await.unwrap();
+    assert_eq!((session.revision, session.running), (0, None));
+    let runs = bench.tools.store().tool_runs(&bench.tool.id, "human:ada", 9).await.unwrap();
+    assert!(runs.len() == 2 && runs.iter().all(|run| run.status == RunStatus::Failed), "{runs:?}");
+}
+
+#[tokio::test]
 async fn a_run_that_takes_too_long_keeps_its_artifacts_and_output() {
     let bench = Bench::start().await;
     let body = "print('here', flush=True)\nopen(output_dir + '/x', 'w').write('abc')\nimport time\ntime.sleep(100)";
@@ -575,7 +598,7 @@ const KILLED_OVER: &str = "RINGFENCE_TEST_TOOLS";
 async fn a_server_runs_a_tool_and_one_action() {
     let Ok(folder) = env::var(KILLED_OVER) else { return };
     let (node, tool) = (Node::start().await, tool());
-    let tools = open_tools(&node, &PathBuf::from(folder), ToolSettings::default()).await;
+    let tools = open_tools(&node, &PathBuf::from(folder)).await;
     tools.store().create_tool(tool.clone(), version(&tool), 10).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench { tools, tool, node, folder };
@@ -620,7 +643,7 @@ async fn a_server_that_is_killed_at_any_write_leaves_the_revision_or_one_more() 
     ] {
         let folder = tempfile::tempdir().unwrap();
         let said = run_with(failpoint, folder.path());
-        let tools = open_tools(&node, folder.path(), ToolSettings::default()).await;
+        let tools = open_tools(&node, folder.path()).await;
         let (store, tool) = (tools.store(), tool());
         let user = "human:ada".to_owned();
         let key = SessionKey {
