@@ -231,10 +231,7 @@ impl Tools {
         if let Some(action) =
             action.as_ref().filter(|action| payload::needs_action_file(&new.content, action))
         {
-            files.push(Upload {
-                name: "action.json".to_owned(),
-                bytes: action.clone().into_bytes(),
-            });
+            files.push(Upload { name: "action.json".to_owned(), bytes: action.as_bytes().into() });
         }
         let settings = &self.inner.settings;
         Execution {

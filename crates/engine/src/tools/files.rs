@@ -18,11 +18,11 @@ use store::tools::SessionKey;
 
 const MANIFEST: &str = "manifest.json";
 
-/// A file that a user uploads.
+/// A file that a user uploads. Clones share its content.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Upload {
     pub name: String,
-    pub bytes: Vec<u8>,
+    pub bytes: Arc<[u8]>,
 }
 
 /// Uploads are the user's: their content never appears in a log line.
@@ -77,7 +77,7 @@ impl SessionFiles {
             let mut files = Vec::new();
             for (index, file) in manifest.files.iter().enumerate() {
                 let bytes = fs::read(folder.join(blob(manifest.generation, index)))?;
-                files.push(Upload { name: file.name.clone(), bytes });
+                files.push(Upload { name: file.name.clone(), bytes: bytes.into() });
             }
             write_manifest(folder, &manifest)?;
             Ok(files)
@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn upload(name: &str, content: &str) -> Upload {
-        Upload { name: name.to_owned(), bytes: content.into() }
+        Upload { name: name.to_owned(), bytes: content.as_bytes().into() }
     }
 
     #[tokio::test]

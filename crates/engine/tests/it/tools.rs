@@ -214,7 +214,7 @@ async fn steps_get_the_state_and_the_files_of_their_session() {
         settings: json!({"unit": "m"}).as_object().unwrap().clone(),
         files: InputFiles::Uploaded(vec![Upload {
             name: "data.csv".to_owned(),
-            bytes: b"a,b\n".to_vec(),
+            bytes: (*b"a,b\n").into(),
         }]),
         ..bench.new_run(WIZARD)
     };

@@ -52,7 +52,7 @@ impl Example {
     async fn first(&mut self, inputs: Value, files: &[(&str, &str)]) -> RunView {
         let upload = |(name, text): &(&str, &str)| Upload {
             name: (*name).to_owned(),
-            bytes: (*text).into(),
+            bytes: text.as_bytes().into(),
         };
         let inputs = inputs.as_object().unwrap().clone();
         let first = FirstRun { inputs, files: files.iter().map(upload).collect() };

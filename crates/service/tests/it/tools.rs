@@ -25,7 +25,7 @@ fn object(value: &Value) -> Map<String, Value> {
 }
 
 fn upload(name: &str) -> Upload {
-    Upload { name: name.to_owned(), bytes: b"x".to_vec() }
+    Upload { name: name.to_owned(), bytes: (*b"x").into() }
 }
 
 fn again(expected_revision: u64) -> StartAction {
