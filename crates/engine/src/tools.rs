@@ -40,7 +40,7 @@ pub use self::{
     files::{SessionFile, Upload},
     live::{LiveRun, Progress, ProgressEvent},
 };
-use crate::{Engine, sandboxes::clock::now};
+use crate::{Engine, executions::CollectedSubmission, sandboxes::clock::now};
 
 /// What runs of tools may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,24 +187,38 @@ impl Tools {
         if self.inner.engine.language("python").is_none() {
             return Err(ToolError::NoPython);
         }
+        let (live, cancelled) = LiveRun::new(new.run.clone());
+        let live = Arc::new(live);
+        // Before its row is there: a run that is listed can be followed.
+        self.live().insert(new.run.id.clone(), Arc::clone(&live));
+        match self.accept(&new).await {
+            Ok((session, submission)) => {
+                let (tools, followed) = (self.clone(), Arc::clone(&live));
+                self.inner.engine.inner.tasks.start("tool run", async move {
+                    tools.carry_out(&new, submission, &followed, cancelled).await;
+                });
+                Ok((session, live))
+            }
+            Err(error) => {
+                live.finish(live.run());
+                self.live().remove(&new.run.id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Keeps a new run and puts it into the queue. One for which there is no room has failed.
+    async fn accept(&self, new: &NewRun) -> Result<(ToolSession, CollectedSubmission), ToolError> {
         let expected = new.action.as_ref().map(|action| action.expected_revision);
         let session = self.inner.store.begin_run(new.run.clone(), expected).await??;
-        let submission = match self.submit(&new, &session.state).await {
-            Ok(submission) => submission,
+        match self.submit(new, &session.state).await {
+            Ok(submission) => Ok((session, submission)),
             Err(error) => {
                 let written = execution::Written::default();
                 self.finish(&new.run.id, broken(), RunTexts::default(), &written).await?;
-                return Err(error);
+                Err(error)
             }
-        };
-        let (live, canceller) = LiveRun::new(new.run.clone());
-        let live = Arc::new(live);
-        self.live().insert(new.run.id.clone(), Arc::clone(&live));
-        let (tools, followed) = (self.clone(), Arc::clone(&live));
-        self.inner.engine.inner.tasks.start("tool run", async move {
-            tools.carry_out(&new, submission, &followed, canceller).await;
-        });
-        Ok((session, live))
+        }
     }
 
     /// Returns the progress of a run that this server carries out now.
